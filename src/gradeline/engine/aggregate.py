@@ -49,11 +49,11 @@ _NOTHING_GRADED = 4
 
 EXACT = 50_000
 _STEP = log(1.005)
-"""Beyond `EXACT` calls a percentile is right to half a per cent."""
+"""Above `EXACT` calls a percentile is accurate to 0.5 %."""
 
 
 class Latencies:
-    """Mean and percentiles of milliseconds: exact for some calls, to half a per cent for any number."""
+    """Mean and percentiles of milliseconds: exact up to `EXACT` calls, accurate to 0.5 % above."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -62,7 +62,7 @@ class Latencies:
         self._steps: Counter[int] = Counter()
 
     def extend(self, times: Sequence[float]) -> None:
-        """Add so many milliseconds."""
+        """Add these times in milliseconds."""
         self._count += len(times)
         self._sum = sum(times, self._sum)
         if self._steps:
@@ -74,7 +74,7 @@ class Latencies:
             self._values = array("d")
 
     def summary(self) -> dict[str, float] | None:
-        """None where there was no call."""
+        """None if there was no call."""
         if not self._count:
             return None
         ordered = sorted(self._values)
@@ -96,7 +96,7 @@ _LEAST = -10_000
 
 
 def _step(ms: float) -> int:
-    """The power of 1.005 that is nearest; what took no time has one of its own."""
+    """The nearest power of 1.005; a time of 0 has its own."""
     return round(log(ms) / _STEP) if ms > 1e-9 else _LEAST
 
 
@@ -121,19 +121,19 @@ class GraderSummary(msgspec.Struct, frozen=True):
     pass_threshold: float | None = None
     """The score from which a grade passes; None: the grader decides."""
     turns: TurnRule | None = None
-    """When a conversation passes; None in runs of versions in which only the mean decided."""
+    """When a conversation passes; None in runs of versions that only used the mean."""
     orders: OrderFinding | None = None
     """How often the order of two answers decided; None for a grader that does not compare in both orders."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the numbers must know."""
+        """Warnings about the numbers."""
         found = (self.pass_rule, None if self.orders is None else self.orders.sentence)
         return tuple(note for note in found if note is not None)
 
     @property
     def pass_rule(self) -> str | None:
-        """From when on a case passes, in words, where that is not the grader's own rule."""
+        """The pass rule as text, if it is not the grader's own."""
         least = PASS_SCORE if self.pass_threshold is None else self.pass_threshold
         rules = [] if self.pass_threshold is None else [f"passes from {least:g}"]
         if self.turns == "mean":
@@ -142,23 +142,23 @@ class GraderSummary(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """A run in numbers."""
+    """The numbers of a run."""
 
     cases: int
     repeats: int
     responses: dict[str, int]
     coverage: float
-    """The least share of all grades that have a score, over the graders."""
+    """The lowest share of cases with a score, over the graders."""
     sentence: str
     graders: dict[str, GraderSummary]
     latency_ms: dict[str, float] | None = None
-    """Mean and percentiles of the calls that were answered; None where none was."""
+    """Mean and percentiles of the successful calls; None if there is none."""
     cost: dict[str, float | None] = msgspec.field(default_factory=lambda: {"agent": None, "judge": None})
-    """The sum of what is known; None is unknown, not free."""
+    """The sum of the known costs; None is unknown, not free."""
     cost_unknown: int = 0
-    """Answers of the agent whose cost is unknown, and not in the sum."""
+    """Responses of unknown cost, which are not in the sum."""
     clusters: int | None = None
-    """The clusters of the cases that were asked; None where no case has one."""
+    """Number of clusters of the cases; None if no case has one."""
 
 
 class RunCost(NamedTuple):
@@ -198,22 +198,22 @@ def run_cost(storage: Storage, run: str) -> RunCost:
 
 
 class Measured(NamedTuple):
-    """What only the rows themselves tell: each grader's scores, how long the agent took, what it cost."""
+    """The numbers that need the rows: scores of each grader, latencies, costs."""
 
     columns: dict[str, ScoreColumn]
     latencies: Latencies
     self_reported: Counter[str]
     passes: dict[str, array[int]]
-    """Of each score whether it passes, as 0 or 1."""
+    """For each score 1 if it passes, else 0."""
     cost: RunCost
     clusters: int | None = None
-    """The clusters of the cases that were asked; None where no case has one."""
+    """Number of clusters of the cases; None if no case has one."""
 
 
 def measure(
     run: Run, pages: Iterable[Columns], counts: Counts, clusters: Mapping[str, str] = MappingProxyType({})
 ) -> Measured:
-    """One pass over a run; eight bytes are kept of a score, some more where cases are repeated or have clusters.
+    """Read the rows of a run once; a score takes eight bytes, some more if cases are repeated or have clusters.
 
     The pages are those of `Storage.columns`, ``named`` where cases are repeated or have clusters.
     """
@@ -272,7 +272,7 @@ class _Scores:
         }
 
     def count_passes(self, counts: Counts) -> None:
-        """Where no case is repeated it does not matter which score passes: their number is known from the counts."""
+        """Without repeats it does not matter which scores pass: their number is in the counts."""
         for key, scores in self._scores.items():
             found = counts.graders.get(key)
             passed = min(len(scores), 0 if found is None else found.outcomes.get(Outcome.PASS, 0))
@@ -282,7 +282,7 @@ class _Scores:
         if any(grades.self_reported_errors):
             told = zip(grades.graders, grades.scores, grades.self_reported_errors, strict=True)
             self.self_reported.update(key for key, score, error in told if error and score is not None)
-        if self.grouped:  # else each score has a case of its own
+        if self.grouped:  # else each score is of another case
             self._add_cases(responses, grades)
         elif len(self._scores) == 1 and grades.graders.count(*self._scores) == len(grades.graders):
             for scores in self._scores.values():
@@ -310,19 +310,19 @@ class _Scores:
                 self.passes[key].append(outcome == Outcome.PASS)
 
     def _cluster(self, case: str) -> int:
-        """The number of a case's cluster; one that has none is a cluster of its own, under a number of its own."""
+        """The number of a case's cluster; a case without one is a cluster of its own."""
         name = self._cluster_of.get(case)
         number = len(self.clusters)
         return number if name is None else self._numbers.setdefault(name, number)
 
 
 def _known(values: Sequence[float | None]) -> Sequence[float]:
-    """Those that are there."""
+    """The values that are not None."""
     return [value for value in values if value is not None]
 
 
 def complete(summary: Summary, measured: Measured) -> Summary:
-    """The summary with what the records tell beside the counts."""
+    """The summary with the numbers that need the rows."""
     columns = {
         key: msgspec.structs.replace(
             column, self_reported_errors=measured.self_reported[key], **_by_group(key, measured)
@@ -340,8 +340,8 @@ def complete(summary: Summary, measured: Measured) -> Summary:
 
 
 def _by_group(key: str, measured: Measured) -> dict[str, tuple[float, float] | None]:
-    """The intervals where cases are repeated or have clusters: answers to one question say less than answers to as many
-    questions."""
+    """The intervals if cases are repeated or have clusters: responses to one case say less than those to different
+    cases."""
     column = measured.columns[key]
     if not column.cases:
         return {}
@@ -373,7 +373,7 @@ def with_orders(summary: Summary, orders: Mapping[str, OrderFinding]) -> Summary
 
 
 def summarise(run: Run, counts: Counts) -> Summary:
-    """The summary of a run's counts; what has no grade yet is in the total and nowhere else."""
+    """The summary of a run's counts; a case without a grade is only in the total."""
     answered = sum(counts.responses.values())
     total = answered if run.total is None else run.total
     graders = {key: _grader_summary(grader, counts.graders.get(key), total) for key, grader in run.graders.items()}
@@ -474,14 +474,14 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
 
 
 def measured_summary(storage: Storage, run: Run) -> tuple[Summary, Measured]:
-    """A stored run in numbers; one pass over its rows."""
+    """The numbers of a stored run; its rows are read once."""
     counts = storage.counts(run.id)
     measured = measure_run(storage, run, counts)
     return with_orders(complete(summarise(run, counts), measured), order_findings(storage, run, counts)), measured
 
 
 def measure_run(storage: Storage, run: Run, counts: Counts) -> Measured:
-    """What only the rows of a stored run tell."""
+    """The numbers of a stored run that need its rows."""
     clusters = storage.clusters(run.id)
     return measure(run, storage.columns(run.id, named=run.repeats > 1 or bool(clusters)), counts, clusters)
 
@@ -499,7 +499,7 @@ def _pairs(storage: Storage, run: Run, gate: Gate | None) -> dict[tuple[str, str
 
 
 def _of_a_part(run: Run, verdict: Verdict) -> Verdict:
-    """A run that has not come to its end decides nothing, whatever its cases so far say."""
+    """A run that is not complete decides nothing, whatever its cases so far show."""
     if run.status == "completed":
         return verdict
     why = f": {run.error_message}" if run.error_message else ""
@@ -510,7 +510,7 @@ def _of_a_part(run: Run, verdict: Verdict) -> Verdict:
 
 
 def _of_looks(run: Run, verdict: Verdict) -> Verdict:
-    """The verdict with how many cases it took, where looks decided or could have."""
+    """The verdict with the number of cases of the last look, if there were looks."""
     reason = None if run.early is None or run.status != "completed" else _looks_in_words(run, run.early)
     return verdict if reason is None else verdict._replace(reasons=(reason, *verdict.reasons))
 
@@ -528,7 +528,7 @@ def _looks_in_words(run: Run, early: EarlyStopping) -> str | None:
 
 
 def _exit_code(verdict: Verdict, summary: Summary) -> int:
-    """A judge that was asked in both orders has judged, also where the order decided every case."""
+    """A judge of both orders has graded, even if the order decided every case."""
     if not any(column.scored or (column.orders and column.orders.decided) for column in summary.graders.values()):
         return _NOTHING_GRADED
     if verdict.result == "none":
@@ -537,5 +537,5 @@ def _exit_code(verdict: Verdict, summary: Summary) -> int:
 
 
 def worst_of(codes: list[int]) -> int:
-    """The exit code of several runs: the one that asks for a person first."""
+    """The exit code of several runs: the most urgent one."""
     return next((code for code in (INTERRUPTED, 4, 2, 1, 3) if code in codes), 0)

@@ -1,4 +1,4 @@
-"""Candidate against baseline, case by case: two stored runs, whether they can be compared, and what comes of it."""
+"""Compares two stored runs, candidate against baseline, paired by case."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ from gradeline.verdict.paired_decision import (
 
 
 class RunScores(NamedTuple):
-    """The cases of a run in their order, and for each the digest of its sample and what each grader said."""
+    """The cases of a run in order, each with the digest of its sample and the scores of each grader."""
 
     cases: list[str]
     digests: list[str]
     graders: dict[str, list[RepeatScores]]
     clusters: Sequence[str | None] = ()
-    """The cluster of each case, None for one that has none; empty where no case has one."""
+    """The cluster of each case or None; empty if no case has one."""
     noise: Mapping[str, float] = NO_NOISE
-    """By grader, the change of a case below which it counts as same; not those of which every change counts."""
+    """By grader, the change of a case below which it counts as same; only graders with such a limit."""
 
     @property
     def places(self) -> dict[str, int]:
-        """Where each case is."""
+        """The index of each case."""
         return {case: place for place, case in enumerate(self.cases)}
 
 
 class Overlap(NamedTuple):
-    """Which cases two runs share, as pairs of places. ``edited`` cases have the same name but are not the same."""
+    """The cases that two runs share, as pairs of indexes. ``edited`` cases have the same key but another sample."""
 
     common: list[tuple[int, int]]
     edited: list[str]
     baseline_only: list[str]
     candidate_only: list[str]
     look: Look | None = None
-    """Where a run may have ended early: the cases are those up to its last look."""
+    """For a run that may have stopped early: only the cases up to its last look."""
 
 
 def read_scores(storage: Storage, run: Run, keys: Iterable[str]) -> RunScores:
-    """One pass over a run."""
+    """Read the rows of a run once."""
     scores, clusters = scores_of(storage.columns(run.id, digests=True), keys), storage.clusters(run.id)
     scores = scores._replace(noise=noise_of(run))
     return scores._replace(clusters=[clusters.get(case) for case in scores.cases]) if clusters else scores
 
 
 def noise_of(run: Run) -> Mapping[str, float]:
-    """The suite's `noise` of each grader, where it has one."""
+    """The `noise` of each grader that has one."""
     return {key: grader.noise for key, grader in run.graders.items() if grader.noise}
 
 
@@ -76,7 +76,7 @@ def scores_of(pages: Iterable[Columns], keys: Iterable[str]) -> RunScores:
 
 
 class _Reading:
-    """Scores while they are read, by the name of their case."""
+    """Collects scores by case key while they are read."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._cases: list[str] = []
@@ -89,7 +89,7 @@ class _Reading:
             self._add_each(responses, grades)
 
     def _add_whole(self, responses: ResponseColumns, grades: GradeColumns) -> bool:
-        """The usual page: every case once, each with a grade of every grader. It is taken column by column."""
+        """The usual page: every case once, with a grade of every grader. It is read column by column."""
         cases, statuses = responses.cases, responses.statuses
         graders = tuple(grades.graders[: len(grades.graders) // len(cases)])
         if (
@@ -148,8 +148,8 @@ class _Reading:
 
 
 def overlap(baseline: RunScores, candidate: RunScores) -> Overlap:
-    """The cases by where they are, in the order of the candidate."""
-    if baseline[:2] == candidate[:2]:  # the usual thing, and the quick one
+    """The cases as pairs of indexes, in the order of the candidate."""
+    if baseline[:2] == candidate[:2]:  # the usual case, and the fast one
         return Overlap([(place, place) for place in range(len(candidate.cases))], [], [], [])
     places = baseline.places
     common: list[tuple[int, int]] = []
@@ -166,7 +166,7 @@ def overlap(baseline: RunScores, candidate: RunScores) -> Overlap:
 
 
 def up_to_the_look(cases: Overlap, baseline: Run, candidate: Run) -> Overlap:
-    """The cases that may be compared where one of the runs is judged by its looks: those up to its last one.
+    """The cases that may be compared if one of the runs is decided by its looks: those up to the last look.
 
     The intervals of all looks hold together, whatever decides which is the last. So they are valid against any other
     run, and for a run as the baseline of others. Of two runs that were both stopped no case may be compared: each
@@ -185,13 +185,13 @@ def up_to_the_look(cases: Overlap, baseline: Run, candidate: Run) -> Overlap:
         number = max(1, min(LOOKS, LOOKS * len(cases.common) // early.of))
         common = sorted(cases.common, key=lambda pair: pair[side])[: look_sizes(early.of)[number - 1]]
     cases = cases._replace(common=common, look=Look(number, ALPHA / early.graders))
-    if early.stopped:  # what the other run has beyond it was not asked, and is not missing
+    if early.stopped:  # later cases of the other run were not called here, and are not missing
         cases = cases._replace(baseline_only=[]) if side else cases._replace(candidate_only=[])
     return cases
 
 
 def both_stopped(baseline: Run, candidate: Run) -> bool:
-    """Whether both runs ended early."""
+    """True if both runs stopped early."""
     return all(run.early is not None and run.early.stopped for run in (baseline, candidate))
 
 
@@ -233,7 +233,7 @@ def paired(storage: Storage, baseline: Run, candidate: Run, keys: Iterable[str])
 
 
 def is_same_grader(baseline: Run, candidate: Run, key: str) -> bool:
-    """Whether both runs have this grader, and it is the same."""
+    """True if both runs have the same grader under this key."""
     first, second = baseline.graders.get(key), candidate.graders.get(key)
     return first is not None and second is not None and first.fingerprint == second.fingerprint
 
@@ -263,12 +263,12 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     @property
     def decision(self) -> Decision | None:
-        """The decision over all graders; None where nothing was compared."""
+        """The decision over all graders; None if nothing was compared."""
         return overall_decision(self.graders, self.primary) if self.graders else None
 
     @property
     def sentence(self) -> str | None:
-        """The decision with the graders behind it, and what is known of the others."""
+        """The decision with its graders, and the results of the others."""
         if self.decision is None:
             return None
         vetoing = [key for key, grader in self.graders.items() if vetoes(grader)]
@@ -282,7 +282,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know of the cases and graders of either run."""
+        """Warnings about the cases and graders of either run."""
         return run_warnings({"baseline": self.baseline, "candidate": self.candidate})
 
     @property
@@ -308,7 +308,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 def run_warnings(runs: Mapping[str, Run]) -> tuple[str, ...]:
-    """The warnings of runs that are compared, each once and with those it is about; by name the runs."""
+    """The warnings of compared runs, each once with the runs it is about."""
     found: dict[str, list[str]] = {}
     for name, run in runs.items():
         for warning in run.warnings:
@@ -397,7 +397,7 @@ def _looks(baseline: Run, candidate: Run) -> Iterator[str]:
 
 
 def _differences(baseline: Run, candidate: Run) -> Iterator[str]:
-    """What else is not the same, which a comparison may well be about."""
+    """Other differences, which may be what the comparison is about."""
     if baseline.id == candidate.id:
         yield f"both are the same run, {baseline.id}"
     for name, run in (("baseline", baseline), ("candidate", candidate)):
@@ -423,7 +423,7 @@ def _differences(baseline: Run, candidate: Run) -> Iterator[str]:
 
 
 def target_differences(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]:
-    """What differs between the agents of two runs."""
+    """The differences between the targets of two runs."""
     names = [name for name in {**before, **after} if before.get(name, _ABSENT) != after.get(name, _ABSENT)]
     if names == ["fingerprint"]:
         yield "target: its code or settings differ"

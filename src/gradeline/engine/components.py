@@ -111,7 +111,7 @@ class InProcessCode(Protocol):
 
 
 def baseline_responses(storage: Storage, run_id: str) -> Baseline:
-    """What that run answered. A repeat that it does not have is compared with one that it has."""
+    """The responses of that run. A repeat that it does not have is compared with one that it has."""
     run = storage.find_run(run_id)
 
     def answer(sample: Sample, repeat: int) -> Response:
@@ -157,13 +157,13 @@ def build_target(
     return targets.create(spec.kind, _target_config(suite, spec), spec.secrets, context)
 
 
-def baseline_runs(chosen: list[GraderSpec], given: Mapping[str, str], storage: Storage) -> dict[str, str]:
-    """The run that each grader compares with, by its id: what ``latest`` means must not change while a run goes on."""
+def baseline_runs(chosen: list[GraderSpec], overrides: Mapping[str, str], storage: Storage) -> dict[str, str]:
+    """The run that each grader compares with, by its id: what ``latest`` means must not change during a run."""
     found: dict[str, str] = {}
     for spec in chosen:
         if not needs_baseline(spec):
             continue
-        name = given.get(spec.key) or spec.config.get("baseline")
+        name = overrides.get(spec.key) or spec.config.get("baseline")
         if not name:
             reason = (
                 "names no run to compare with; write baseline: RUN there, use --baseline RUN, or choose the other"
@@ -175,7 +175,7 @@ def baseline_runs(chosen: list[GraderSpec], given: Mapping[str, str], storage: S
 
 
 def needs_baseline(spec: GraderSpec) -> bool:
-    """Whether the grader looks at a baseline's answer too."""
+    """True if the grader also needs the response of a baseline."""
     if spec.function is not None:
         return False
     declaration = graders.registry.get(spec.kind)
@@ -183,14 +183,14 @@ def needs_baseline(spec: GraderSpec) -> bool:
 
 
 def with_baseline_run(spec: GraderSpec, baselines: Mapping[str, str]) -> GraderSpec:
-    """The grader with the run it compares with by its id, which then is part of its fingerprint."""
+    """The grader with the id of its baseline run, which becomes part of its fingerprint."""
     if spec.key not in baselines:
         return spec
     return replace(spec, config={**spec.config, "baseline": baselines[spec.key]})
 
 
 def target_spec(suite: SuiteDefinition, options: RunOptions) -> TargetSpec:
-    """The target as this run asks it: with its model, or letta's stored results in its place."""
+    """The target of this run: with its model, or stored letta-evals results instead."""
     if options.cached is not None:
         config: dict[str, Any] = {"cached": options.cached}
         return TargetSpec(kind="replay", config=config if options.model is None else {**config, "model": options.model})
@@ -257,7 +257,7 @@ def build_grader_use(
 
 
 def bind_grader(kind: str, config: Mapping[str, Any], resources: Resources, place: str = "") -> GraderProtocol:
-    """A grader that is ready to be used with these resources; ``place`` leads the problems of a `ConfigError`."""
+    """A grader with these resources; ``place`` is prepended to the problems of a `ConfigError`."""
     with guarded_code(resources.policy if is_plugin_grader(kind) else None):
         grader = graders.create(kind, config)
         try:
@@ -281,7 +281,7 @@ def _target_context(
     storage: Storage | None,
     resources: Resources,
 ) -> TargetContext:
-    """What the target may use: resources, and what its kind needs of the suite's code or of the store."""
+    """What the target may use: resources, user code, stored responses."""
     config = spec.config
     context = TargetContext(resources)
     if spec.kind == "python":
@@ -310,7 +310,7 @@ def _target_config(suite: SuiteDefinition, spec: TargetSpec) -> dict[str, Any]:
 
 
 def run_prices(suite: SuiteDefinition, options: RunOptions) -> Prices | None:
-    """The table with the user's prices over it; None where the user gave none."""
+    """The price table with the user's prices; None if the user set none."""
     if not suite.prices and not options.prices:
         return None
     from gradeline.adapters.costs import Prices, assumed_prices, flat_price  # few runs are given prices
@@ -334,7 +334,7 @@ def _load_in_process(folder: Path, reference: str) -> tuple[Callable[..., Any], 
 
 @contextmanager
 def _exits_as_exceptions() -> Iterator[None]:
-    """Code that ends the process while it is loaded is reported, as code that calls ``sys.exit`` is."""
+    """Report code that ends the process while it is loaded, as code that calls ``sys.exit``."""
     leave, process = os._exit, os.getpid()
 
     def exit_or_raise(status: int) -> NoReturn:

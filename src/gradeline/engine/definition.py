@@ -1,4 +1,4 @@
-"""What a run was asked to do, as the run stores it: options, rules of the verdict, baselines, the suite."""
+"""The definition of a run, as the run stores it: options, rules of the verdict, baselines, the suite."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class _StoredRules(Struct, frozen=True):
 
 
 class RunDefinition(Struct, frozen=True):
-    """What a run was asked to do; the run stores it as JSON."""
+    """What a run executes, and how; stored with the run as JSON."""
 
     suite: str
     """The path of the suite file."""

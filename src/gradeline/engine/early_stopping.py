@@ -1,4 +1,4 @@
-"""Runs that end as soon as their comparison with a baseline is decided: the order of the cases, and the looks."""
+"""Early stopping: a run ends as soon as its comparison with a baseline is decided. Case order and interim looks."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ from gradeline.verdict.evidence import RepeatScores
 from gradeline.verdict.gate import GateSettings
 
 STOP_EARLY = "--stop-early"
-"""What problems with it are reported under."""
+"""The path of its problems."""
 DECIDED = "decided"
 _READS = 100
-"""How often at most the store is read for cases that are done elsewhere."""
+"""Maximum reads of the store for cases that other processes finish."""
 
 _Scores = tuple[RepeatScores, ...]
-"""Of one (case, repeat), or of one case: the tries of each watched grader."""
+"""Scores of one (case, repeat), or of all repeats of a case, by watched grader."""
 
 
 def with_baseline_gate(suite: SuiteDefinition, baseline: Run) -> SuiteDefinition:
@@ -86,7 +86,7 @@ def _gate_with_early_stopping(gate: object) -> dict[str, Any] | None:
 
 
 class ShuffledSamples:
-    """The cases of a run in the order of its seed: a random sample, however the dataset is sorted.
+    """The cases of a run in the order of its seed: a random sample, whatever the order of the dataset.
 
     They wait in a temporary file, so that memory holds only their names and digests.
     """
@@ -125,7 +125,7 @@ class ShuffledSamples:
 
 
 def in_run_order(run: Run, samples: Sequence[Sample]) -> Sequence[Sample]:
-    """The cases in the order in which the run asks them."""
+    """The cases in the order of the run."""
     if run.early is None or run.early.obstacle is not None:
         return samples
     return sorted(samples, key=lambda sample: _random_place(run.seed or 0, sample.case_key))
@@ -136,7 +136,7 @@ def _random_place(seed: int, case: str) -> bytes:
 
 
 def stops_early(run: Run) -> bool:
-    """Whether the gate of a run asks that it ends as soon as it is decided."""
+    """True if the gate of a run stops it early."""
     return wants_early_stopping(Rules.of(run).read(run))
 
 
@@ -146,14 +146,14 @@ def with_seed(run: Run) -> Run:
 
 
 def obstacle_warning(run: Run) -> str | None:
-    """That a run asks all its cases although it was to end early, and why."""
+    """A warning if a run cannot stop early."""
     if run.early is None or run.early.obstacle is None:
         return None
     return f"all cases are asked, the run does not end early: {run.early.obstacle}"
 
 
 def include_all_cases(run: Run) -> Run:
-    """The run, set to ask also the cases that an early end left out: no look decides it any more.
+    """The run with the cases that an early stop left out: no look decides it any more.
 
     `ConfigError` for a run that grades the answers of another: it has no cases to ask.
     """
@@ -209,7 +209,7 @@ def _require_comparable(run: Run, baseline: Run, common: Sequence[str]) -> None:
 def _obstacles(
     run: Run, gates: Sequence[WatchedGate], baseline: Run, edited: Sequence[str], common: int, cases: int
 ) -> Iterator[str]:
-    """What is against an early end."""
+    """Reasons why the run cannot stop early."""
     gate = Rules.of(run).read(run)
     if gate is not None:
         yield from obstacles(gate)
@@ -241,7 +241,7 @@ def _times(number: int) -> str:
 
 
 class LookMonitor:
-    """Follows a run, in whatever order its cases are done, and ends it when those in order decide it.
+    """Looks at a run while its cases finish in any order, and stops it when the cases so far, in order, decide it.
 
     A look waits for every case before it: cases that take long may be hard ones.
     """
@@ -256,7 +256,7 @@ class LookMonitor:
         advance: ProgressCallback,
         stop: Stop,
     ) -> None:
-        """``order`` names the cases as they are planned, ``clusters`` those that they belong to."""
+        """``order`` has the cases as planned, ``clusters`` the cluster of each."""
         self.reached = replace(early, look=0, n=0, place=0)
         """The last look."""
         self._storage = storage
@@ -268,15 +268,15 @@ class LookMonitor:
         self._baseline = _by_case(read_scores(storage, storage.find_run(early.baseline), self._rule.keys))
         self._clusters = {**storage.clusters(early.baseline), **clusters}
         self._stored = {(one.case, one.repeat): self._measured(one) for one in storage.measures(run.id)}
-        """What earlier processes did."""
+        """Scores that earlier processes stored."""
         self._waiting: dict[int, list[_Scores]] = {}
-        """Cases that are done, or some of their repeats, while one before them is not."""
+        """Finished cases, or some of their repeats, that wait for a case before them."""
         self._place = 0
         self._done = 0
         self._next_read = 0
 
     def __call__(self, done: CompletedCase | ProgressCount | LookReport) -> None:
-        """Take note of what is done, and pass it on."""
+        """Count finished cases, and report them."""
         self._advance(done)
         if self._stop.decided:
             return
@@ -288,7 +288,7 @@ class LookMonitor:
             self._read_new()
 
     def last(self) -> EarlyStopping:
-        """The last look; what was done elsewhere is in the store by now."""
+        """The last look, with the cases that other processes stored."""
         if self._place < len(self._order) and not self._stop.decided:
             self._next_read = 0
             self._read_new()
@@ -304,7 +304,7 @@ class LookMonitor:
             self._take(self._waiting.pop(self._place))
 
     def _graded(self, done: CompletedCase) -> _Scores:
-        """The scores of what was just done, with those of graders that had nothing to do again."""
+        """The scores of a finished case, with the stored ones of graders that did not run again."""
         key, response = done.planned.key, done.response
         stored = self._stored.get((key.case, key.repeat))
         if response is None:
@@ -320,7 +320,7 @@ class LookMonitor:
         return tuple(found)
 
     def _read_new(self) -> None:
-        """Take what was done elsewhere from the store, where that may complete the next look."""
+        """Read cases that other processes finished, if they may complete the next look."""
         if self._done < self._next_read:
             return
         found: dict[str, list[_Scores]] = {}
@@ -379,7 +379,7 @@ def _by_case(scores: RunScores) -> dict[str, _Scores]:
 
 @contextmanager
 def early_stopping(storage: Storage, task: RunTask, stop: Stop | None) -> Iterator[tuple[RunTask, Stop | None]]:
-    """The task with its cases in random order and with looks that may end it, and what ends this run only.
+    """The task with its cases in random order and with looks, and a stop of this run only.
 
     Both are as they were where the run does not end early.
     """

@@ -1,4 +1,4 @@
-"""Asking the agent: so many calls at once, so many in a time, and each answer stored before anything else."""
+"""Calls the agent: concurrency, rate limit, budget and connection failures; each response is stored first."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Stop:
     """Tells a run to end, and why. Only the first reason counts."""
 
     def __init__(self, outer: Stop | None = None) -> None:
-        """``outer`` ends this run and others; what ends this run ends those too, except where it is decided."""
+        """``outer`` stops several runs; a stop of this run stops those too, unless its comparison was decided."""
         self.reason: str | None = None
         self.failed = False
-        """The reason is a fault that a person must fix, so that the run has failed."""
+        """The reason is a problem that a person must fix: the run has failed."""
         self.decided = False
-        """The reason is that the run has its answer, so that it is complete."""
+        """The reason is that the comparison is decided: the run is complete."""
         self._event = asyncio.Event()
         self._outer = outer
         self._inner: list[Stop] = []
@@ -49,7 +49,7 @@ class Stop:
         self._receive(reason, failed=failed)
 
     def decide(self, reason: str) -> None:
-        """End this run only: its answer is known."""
+        """Stop only this run: its comparison is decided."""
         self.decided = self.reason is None
         self._receive(reason, failed=False)
 
@@ -62,7 +62,7 @@ class Stop:
             one._receive(reason, failed=failed)
 
     async def sleep(self, seconds: float) -> None:
-        """Wait so long, or until the run is to end."""
+        """Wait for this time, or until the run is stopped."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
@@ -72,11 +72,11 @@ DEFAULT_LIMIT = 20
 """Connection failures in a row after which a run ends."""
 
 _UNREACHED = frozenset({"connect", "dns", "tls", "reset"})
-"""Types of failed calls to which the agent gave no answer at all."""
+"""Error types of calls that did not reach the agent."""
 
 
 class ConnectionBreaker:
-    """Counts connection failures in a row. Any other end of a call shows that the agent is there, and starts anew.
+    """Counts connection failures in a row. Any other end of a call shows that the agent is up, and resets the count.
 
     Calls that were in flight when the first of them failed are not counted, however many they are: an agent that is
     restarted fails all of them at once.
@@ -84,18 +84,18 @@ class ConnectionBreaker:
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self._limit = limit
-        """0: never end."""
+        """0: no limit."""
         self._begun = 0
         self._failed = 0
         self._counted_from = 0
 
     def begin(self) -> int:
-        """A number for a call that begins, which `end` takes."""
+        """The number of a call that begins, for `end`."""
         self._begun += 1
         return self._begun
 
     def end(self, call: int, error: ErrorInfo | None) -> str | None:
-        """Count how a call ended; why the run must end, where it must."""
+        """Count how a call ended; the reason if the run must stop."""
         if error is None or error.type not in _UNREACHED:
             self._failed = 0
             return None
@@ -119,22 +119,22 @@ _log = logging.getLogger("gradeline")
 
 
 class Rate(NamedTuple):
-    """At most so many calls in so many seconds."""
+    """Maximum calls in a number of seconds."""
 
     calls: int
     per: float
 
 
 class CallLimits(NamedTuple):
-    """How the agent is asked."""
+    """Limits on the calls of the agent."""
 
     concurrency: int = 15
     rate: Rate | None = None
     budget: RunBudget = RunBudget()
     cache: bool = False
-    """Take an answer that the store has to the same question."""
+    """Use a stored response to the same input."""
     connection_failures: int = DEFAULT_LIMIT
-    """In a row, after which the run ends; 0: it never does."""
+    """Maximum connection failures in a row; 0: no limit."""
 
 
 AGENT, RUN = "the agent", "the run"
@@ -165,18 +165,18 @@ class Spending:
         self._calls = calls
         self._cost = cost
         self._known = cost > 0
-        """Whether the cost of any call is known."""
+        """True if the cost of any call is known."""
         self._priced = frozenset(priced)
         self._unknown = set(unpriced)
-        """Whose calls are known to have an unknown cost."""
+        """The payees whose calls have an unknown cost."""
 
     @property
     def limits_cost(self) -> bool:
-        """Whether the costs of calls have to be counted at all."""
+        """True if the costs of calls have to be counted."""
         return self._budget.cost is not None
 
     def begin(self) -> str | None:
-        """Count a call, or say why none may be made any more."""
+        """Count a call; the reason if no more calls may be made."""
         if not self._limited:
             self._calls += 1
             return None
@@ -188,15 +188,15 @@ class Spending:
         return spent
 
     def over(self) -> str | None:
-        """Why nothing may be paid any more."""
+        """The reason if nothing more may be paid."""
         if self._budget.cost is not None and self._cost >= self._budget.cost:
             return f"the budget of {self._budget.cost:g} is spent: {self._cost:g} after {self._calls} calls"
         return None
 
     def paid(self, usage: Usage | None, payee: str = AGENT) -> str | None:
-        """Count what an answer or a judge's verdict cost; why the run must stop where that is not known.
+        """Count what a response or a judge's verdict cost; the reason if the run must stop because that is unknown.
 
-        A limit on the cost limits nothing where no cost is known. Where other calls have one, it is a warning.
+        A cost limit has no effect if no cost is known. If other calls have one, this is only a warning.
         """
         cost = None if usage is None else usage.cost
         if cost is not None:
@@ -214,15 +214,15 @@ class Spending:
         return f"{unknown}, so that the budget of {self._budget.cost:g} limits nothing; {remedy}"
 
 
-class RateLimiter(Protocol):
-    """Keeps calls to a rate."""
+class CallRateLimiter(Protocol):
+    """Limits the rate of calls."""
 
     async def wait(self, stop: Stop) -> None:
-        """Return when a call may be made, or when the run is to end."""
+        """Return when a call may be made, or when the run is stopped."""
 
 
-class LocalRateLimiter:
-    """Turns for the calls of this event loop."""
+class LocalCallRateLimiter:
+    """Limits the rate of the calls of this event loop."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
@@ -240,10 +240,10 @@ class LocalRateLimiter:
 
 
 class CallSlots:
-    """The calls that may be in flight at the same time, and when each may begin."""
+    """Limits the calls in flight, their rate and their connection failures."""
 
     def __init__(
-        self, concurrency: int, turns: RateLimiter | None = None, breaker: ConnectionBreaker | None = None
+        self, concurrency: int, turns: CallRateLimiter | None = None, breaker: ConnectionBreaker | None = None
     ) -> None:
         self.semaphore = asyncio.Semaphore(concurrency)
         self.turns = turns
@@ -251,12 +251,12 @@ class CallSlots:
 
     @classmethod
     def of(cls, limits: CallLimits) -> Self:
-        turns = None if limits.rate is None else LocalRateLimiter(limits.rate)
+        turns = None if limits.rate is None else LocalCallRateLimiter(limits.rate)
         return cls(limits.concurrency, turns, ConnectionBreaker(limits.connection_failures))
 
 
 class Executor:
-    """Calls a target. A slot is held until the answer is committed, so no more is in flight than the concurrency."""
+    """Calls a target. A slot is free only after the response is committed, so concurrency limits unstored responses."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class Executor:
         self._ours = is_own_class(type(target))
 
     async def execute(self, planned: Planned) -> Response | None:
-        """The agent's response, stored; None where the run was stopped before it was asked."""
+        """The agent's response, stored; None if the run was stopped before the call."""
         key, sample = planned.key, planned.sample
         async with self._slots.semaphore:
             try:
@@ -292,9 +292,9 @@ class Executor:
                 if response is None:
                     if self._slots.turns is not None:
                         await self._slots.turns.wait(self._stop)
-                    if not self._may_ask():
+                    if not self._may_call():
                         return None
-                    response = await self._ask(sample)
+                    response = await self._call(sample)
                 failpoint("response-received")
                 await self._writer.put_response(key, response, sample, planned.position, cache_key)
                 failpoint("response-stored")
@@ -303,7 +303,7 @@ class Executor:
                 raise
         return response
 
-    async def _ask(self, sample: Sample) -> Response:
+    async def _call(self, sample: Sample) -> Response:
         breaker = self._slots.breaker
         call = breaker.begin()
         try:
@@ -322,7 +322,7 @@ class Executor:
         return response
 
     def _with_cost(self, response: Response, price: Price) -> Response:
-        """The response with the cost of its tokens, where the agent reports none."""
+        """The response with the cost of its tokens, if the agent reports none."""
         usage = response.usage
         if usage is None or usage.cost is not None:
             return response
@@ -338,7 +338,7 @@ class Executor:
         if unknown is not None:
             self._stop.set(unknown)
 
-    def _may_ask(self) -> bool:
+    def _may_call(self) -> bool:
         if self._stop.reason is None:
             spent = self._spending.begin()
             if spent is not None:

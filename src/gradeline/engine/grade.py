@@ -1,7 +1,7 @@
-"""Grading responses with built-ins and user code alike.
+"""Grades responses with built-in graders, user code and judges.
 
-Built-ins run in this process. User code, and what of ours could hang, goes to the workers: one
-message carries a sample with all of it. Graders that ask models are all asked at once.
+Built-ins run in this process. User code, and built-ins that could take too long, run in workers: one message has a
+sample with all its tasks. Judges are called concurrently.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ from gradeline.usercode.process_control import GRADER_MEMORY
 from gradeline.usercode.protocol import Job, Task, TaskResult
 
 _AHEAD = 512
-"""Cases that are graded while the first of them is waited for."""
+"""Maximum cases that are graded at the same time."""
 
 
 class UserGrader(NamedTuple):
-    """A custom grader: how workers know it, and what decides its scores."""
+    """A custom grader: its reference for workers, and its fingerprint."""
 
     reference: str
     fingerprint: str
@@ -78,7 +78,7 @@ class UserGrader(NamedTuple):
 
 
 class UserReward(NamedTuple):
-    """A custom function that makes one score of all the other graders' grades."""
+    """A custom function that computes one score from the grades of all other graders."""
 
     reference: str
     fingerprint: str
@@ -97,26 +97,26 @@ class UserExtractor(NamedTuple):
 
 
 Baseline = Callable[[Sample, int], Response]
-"""What the baseline answered to a case and repeat; `MissingDataError` where it has no answer to that."""
+"""The response of the baseline to a case and repeat; `MissingDataError` if there is none."""
 
 
 class GraderUse(NamedTuple):
-    """A column of a run's records: a grader, what it is given, and from which score on it passes."""
+    """A grader of a run with its extractor and its pass threshold."""
 
     key: str
     grader: UserGrader | UserReward | GraderProtocol
     extractor: UserExtractor | Extractor
     pass_threshold: float | None = None
     baseline: Baseline | None = None
-    """For a grader that needs one."""
+    """The responses to compare with, for a grader that needs them."""
     turns: TurnRule = "all"
-    """When a conversation passes that is graded turn by turn."""
+    """When a conversation that is graded turn by turn passes."""
     noise: float = 0.0
-    """A smaller change of a case's score counts as same where runs are compared; it changes no score."""
+    """Smaller changes of a score count as same in comparisons; scores do not change."""
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides the column's scores and passes: the grader's own where nothing is changed about it."""
+        """Covers everything that decides scores and passes: the grader's own fingerprint if nothing is configured."""
         own = self.grader.fingerprint
         usual = self.pass_threshold is None and self.turns == "all"
         if usual and self.extractor.fingerprint == _whole_answer().fingerprint:
@@ -132,7 +132,7 @@ def _whole_answer() -> Extractor:
 
 
 class CaseRefusedError(ProviderRefusedError):
-    """A provider refuses every call of a judge; ``graded`` has what the case's judges were paid for, and that error."""
+    """A provider refuses every call of a judge; ``graded`` has the grades of the case's judges and that error."""
 
     def __init__(self, problems: Sequence[Problem], graded: dict[str, Graded]) -> None:
         super().__init__(problems)
@@ -140,35 +140,35 @@ class CaseRefusedError(ProviderRefusedError):
 
 
 class Grading:
-    """Grades responses with the same graders, over and over. Without a pool only built-ins can be used."""
+    """Grades many responses with the same graders. Without a pool only built-ins can be used."""
 
     def __init__(self, uses: Sequence[GraderUse], pool: CodeRunner | None) -> None:
         self._uses = {use.key: use for use in uses}
         self._renamed = {use.key: use.fingerprint for use in uses if use.fingerprint != use.grader.fingerprint}
         self._by_turn = {use.key: by_turn_fingerprint(use.fingerprint) for use in uses}
         self._rewards = {use.key: use for use in uses if isinstance(use.grader, UserReward)}
-        self._asking = {use.key: use.grader for use in uses if isinstance(use.grader, AsyncGrader)}
+        self._judges = {use.key: use.grader for use in uses if isinstance(use.grader, AsyncGrader)}
         self._pool = pool
         self._keys = tuple(self._uses)
         self._all = list(self._uses.values())
-        self._plain = not (self._renamed or self._rewards or self._asking)
-        """Whether a grade is its grader's own, and nothing else has to be waited for or put in its place."""
+        self._plain = not (self._renamed or self._rewards or self._judges)
+        """True if every grade is returned as its grader made it."""
         self._instant = self._plain and not self.waits
 
     @property
     def waits(self) -> bool:
-        """Whether a grade may have to be waited for: it is a model's word, or it comes from a worker."""
+        """True if a grade may come from a model or a worker."""
         return any(
             isinstance(use.grader, UserGrader | UserReward | AsyncGrader) or isinstance(use.extractor, UserExtractor)
             for use in self._all
         )
 
     def asks(self, keys: Iterable[str]) -> bool:
-        """Whether one of these graders asks a model, and so may cost."""
-        return not self._asking.keys().isdisjoint(keys)
+        """True if one of these graders calls a model, which may cost money."""
+        return not self._judges.keys().isdisjoint(keys)
 
     def grade_now(self, sample: Sample, response: Response, keys: Iterable[str]) -> dict[str, Graded] | None:
-        """As `grade`, where nothing has to be waited for; None where something may have to be."""
+        """As `grade`, if no model and no worker is needed; else None."""
         if not self._instant or response.error is not None or is_by_turn(sample):
             return None
         done: dict[str, Graded] = {}
@@ -182,10 +182,10 @@ class Grading:
     async def grade(
         self, sample: Sample, response: Response, keys: Iterable[str] | None = None, repeat: int = 0
     ) -> dict[str, Graded]:
-        """The word of each grader, or of those named; a failed call is skipped by all of them.
+        """The grades by all graders, or by those named; a failed call is ``skipped``.
 
-        Raises `ConfigError` where a model cannot be asked until a person has fixed something; a `CaseRefusedError`
-        has the grades of the other judges.
+        Raises `ConfigError` if no model can be called until a person fixes the configuration; a `CaseRefusedError` has
+        the grades of the other judges.
         """
         try:
             return await self._grade(sample, response, keys, repeat)
@@ -205,7 +205,7 @@ class Grading:
         if not self._rewards:
             return self._signed(await self._direct(sample, response, uses, repeat), by_turn=by_turn)
         rewards = [use for use in uses if use.key in self._rewards]
-        if rewards:  # they look at all the others, whoever asks for them
+        if rewards:  # a reward needs the grades of all others
             uses = list(self._uses.values())
         plain = [use for use in uses if use.key not in self._rewards]
         done = await self._direct(sample, response, plain, repeat)
@@ -226,18 +226,18 @@ class Grading:
     async def _direct(
         self, sample: Sample, response: Response, uses: Sequence[GraderUse], repeat: int
     ) -> dict[str, Graded]:
-        asking = [use for use in uses if use.key in self._asking]
-        if not asking:
+        judges = [use for use in uses if use.key in self._judges]
+        if not judges:
             return await self._without_calls(sample, response, uses)
-        others = [use for use in uses if use.key not in self._asking]
-        questions = [asyncio.ensure_future(self._asked(use, sample, response, repeat)) for use in asking]
-        unasked = asyncio.ensure_future(self._without_calls(sample, response, others))
-        # all are waited for, since they are paid: one that is refused must not leave the others running
-        await asyncio.gather(unasked, *questions, return_exceptions=True)
+        others = [use for use in uses if use.key not in self._judges]
+        calls = [asyncio.ensure_future(self._call_judge(use, sample, response, repeat)) for use in judges]
+        without_calls = asyncio.ensure_future(self._without_calls(sample, response, others))
+        # all are awaited, since they are paid: a refused one must not leave the others running
+        await asyncio.gather(without_calls, *calls, return_exceptions=True)
         refusal: Sequence[Problem] = ()
         done: dict[str, Graded] = {}
         try:
-            for use, one in zip(asking, questions, strict=True):
+            for use, one in zip(judges, calls, strict=True):
                 try:
                     done[use.key] = one.result()
                 except ProviderRefusedError as error:
@@ -245,9 +245,9 @@ class Grading:
                     done[use.key] = Graded(None, _error(use, error))
             if refusal:
                 raise CaseRefusedError(refusal, done)
-            done |= unasked.result()
+            done |= without_calls.result()
         finally:
-            del unasked, questions  # an error raised here holds this frame, and the frame must not hold the error
+            del without_calls, calls  # an error raised here holds this frame, and the frame must not hold the error
         return {use.key: done[use.key] for use in uses}
 
     async def _without_calls(self, sample: Sample, response: Response, uses: Sequence[GraderUse]) -> dict[str, Graded]:
@@ -262,24 +262,24 @@ class Grading:
         turns = [await self._whole(*turn, uses) for turn in parts]
         return {use.key: _joined(use, [turn[use.key] for turn in turns]) for use in uses}
 
-    async def _asked(self, use: GraderUse, sample: Sample, response: Response, repeat: int) -> Graded:
+    async def _call_judge(self, use: GraderUse, sample: Sample, response: Response, repeat: int) -> Graded:
         baseline: Response | None = None
-        if "baseline" in self._asking[use.key].needs:
+        if "baseline" in self._judges[use.key].needs:
             try:
                 baseline = _baseline(use, sample, repeat)
             except GraderError as error:
                 return Graded(None, _error(use, error))
         if not is_by_turn(sample):
-            return await self._asked_once(use, Turn(sample, response), baseline)
+            return await self._call_judge_once(use, Turn(sample, response), baseline)
         try:
             turns = turns_of(sample, response)
             others = [None] * len(turns) if baseline is None else _baseline_turns(sample, baseline)
         except MissingDataError as error:
             return Graded(None, _error(use, error))
-        graded = [await self._asked_once(use, turn, other) for turn, other in zip(turns, others, strict=True)]
+        graded = [await self._call_judge_once(use, turn, other) for turn, other in zip(turns, others, strict=True)]
         return _joined(use, graded)
 
-    async def _asked_once(self, use: GraderUse, turn: Turn, baseline: Response | None) -> Graded:
+    async def _call_judge_once(self, use: GraderUse, turn: Turn, baseline: Response | None) -> Graded:
         submission = await self._extracted(use, turn)
         if isinstance(submission, Grade):
             return Graded(None, submission)
@@ -287,10 +287,10 @@ class Grading:
         if isinstance(other, Grade):
             return Graded(submission, other)
         ctx = GradeContext(turn.sample, submission, turn.response, baseline, baseline_submission=other)
-        return Graded(submission, await run_async_grader(self._asking[use.key], ctx, pass_threshold=use.pass_threshold))
+        return Graded(submission, await run_async_grader(self._judges[use.key], ctx, pass_threshold=use.pass_threshold))
 
     async def _extracted(self, use: GraderUse, turn: Turn) -> str | Grade:
-        """What the grader is given, or why there is no grade."""
+        """The submission, or the grade of an extractor that failed."""
         try:
             submission = _submission(use, turn.response)
         except Exception as error:
@@ -355,7 +355,7 @@ class Grading:
 
 
 def _grade_here(use: GraderUse, sample: Sample, response: Response) -> Graded | list[Task]:
-    """The grade where this process can give it, else the tasks that a worker is given."""
+    """The grade, if this process can compute it, else the tasks for a worker."""
     if isinstance(use.grader, UserReward):
         raise TypeError(f"{use.key}: a reward is made of the other grades")
     try:
@@ -377,7 +377,7 @@ def _grade_here(use: GraderUse, sample: Sample, response: Response) -> Graded | 
 
 
 def _submission(use: GraderUse, response: Response) -> str | Task:
-    """What is graded, where this process can extract it, else the task that a worker is given."""
+    """The submission, if this process can extract it, else the task for a worker."""
     if isinstance(use.extractor, UserExtractor):
         own = use.extractor
         return Task("extractor", own.reference, config=dict(own.config), timeout=own.timeout, memory=own.memory)
@@ -394,7 +394,7 @@ def _submission(use: GraderUse, response: Response) -> str | Task:
 
 
 def _extracted_by_plugin(extractor: Extractor, response: Response) -> str:
-    """What an extractor that is not ours takes from a copy of the response."""
+    """The submission by a plugin's extractor, which gets a copy of the response."""
     try:
         text: object = extractor.extract(copy_response(response))
     except SystemExit as error:
@@ -448,7 +448,7 @@ def _grading_task(use: GraderUse, submission: str, extract: int | None = None) -
 
 
 def _shifted(task: Task, by: int) -> Task:
-    """The task as it stands behind so many others; what it reads from stands right before it."""
+    """The task with its index shifted: the task that it reads from is right before it."""
     return msgspec.structs.replace(task, extract=by)
 
 
@@ -465,7 +465,7 @@ def _error(use: GraderUse, error: Exception) -> Grade:
 
 
 def to_grade(result: TaskResult, kind: str, fingerprint: str, pass_threshold: float | None = None) -> Grade:
-    """A worker's result as a record keeps it."""
+    """A worker's result as a grade."""
     error: Exception | ErrorInfo | None = result.error
     latency_ms, output = result.latency_ms, result.output
     if result.result is not None:
@@ -479,8 +479,8 @@ def to_grade(result: TaskResult, kind: str, fingerprint: str, pass_threshold: fl
 
 
 def storable(graded: Mapping[str, Graded]) -> dict[str, Graded]:
-    """The grades, with an error of its grader in the place of each that no store can keep."""
-    return {key: one if (why := _unstorable(one)) is None else _unkept(one, why) for key, one in graded.items()}
+    """The grades, with an error instead of each grade that cannot be stored."""
+    return {key: one if (why := _unstorable(one)) is None else _not_stored(one, why) for key, one in graded.items()}
 
 
 def _unstorable(one: Graded) -> Exception | None:
@@ -493,7 +493,7 @@ def _unstorable(one: Graded) -> Exception | None:
     return None
 
 
-def _unkept(one: Graded, why: Exception) -> Graded:
+def _not_stored(one: Graded, why: Exception) -> Graded:
     error = BadReplyError(f"the grade cannot be stored: {type(why).__name__}: {why}")
     return Graded(None, error_grade(one.grade.kind, one.grade.fingerprint, error))
 
@@ -508,7 +508,7 @@ class SubmittedCase(NamedTuple):
 async def grade_cases(
     pool: CodeRunner, graders: Mapping[str, UserGrader | GraderProtocol], cases: Iterable[SubmittedCase], run: str
 ) -> AsyncIterator[Record]:
-    """The records of the cases, in their order; as many are graded at once as the workers can take."""
+    """The records of the cases, in order; several cases are graded at the same time."""
     whole = _whole_answer()
     grading = Grading([GraderUse(key, grader, whole) for key, grader in graders.items()], pool)
     ahead: deque[asyncio.Task[Record]] = deque()
@@ -543,6 +543,6 @@ async def grade_once(
     response: Response,
     pass_threshold: float | None = None,
 ) -> Graded:
-    """The grade of one response, as a run gives it; workers are started only for what could hang here."""
+    """The grade of one response, as in a run; workers start only for graders that could take too long."""
     use = GraderUse(grader.kind, grader, extractor, pass_threshold)
     return (await Grading([use], pools.ISOLATED).grade(sample, response))[use.key]

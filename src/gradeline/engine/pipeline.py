@@ -1,8 +1,8 @@
-"""One case after the other: ask, store, grade, store.
+"""Executes the cases of a run: call the agent, store the response, grade it, store the grades.
 
-So many coroutines share a plan; each takes the next case from it. The agent's slots are fewer than they, so that
-slow grading keeps no agent waiting, and the plan is read only as fast as they take from it: memory stays flat
-whatever the size of the dataset.
+Several tasks share one plan, and each takes the next case from it. There are more tasks than calls in flight, so that
+slow grading does not delay the agent. The plan is read only as fast as tasks take from it, so memory does not grow with
+the dataset.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger("gradeline")
 
 _GRADING = 64
-"""Cases that may be in grading beyond those that wait for the agent."""
+"""Maximum cases in grading, in addition to the calls in flight."""
 _REUSED_AT_ONCE = 256
-_ASKED = frozenset({"usage", "judges"})
-"""What the metadata of a grade has where a model was asked for it."""
+_MODEL_KEYS = frozenset({"usage", "judges"})
+"""Metadata keys of a grade for which a model was called."""
 
 
 @runtime_checkable
@@ -44,48 +44,48 @@ class Refusable(Protocol):
     """A target or a grader that calls a provider which may refuse it."""
 
     def resume_access(self, *, succeeded: bool, failed: int | None = None) -> None:
-        """Calls of the run to the provider succeeded, or not; ``failed`` of a resumed run did not."""
+        """Report whether calls of the run to the provider succeeded; ``failed`` is their number in a resumed run."""
 
 
-class LooksTaken(Protocol):
-    """The looks at a run that may end early."""
+class InterimLooks(Protocol):
+    """The interim looks at a run that may stop early."""
 
     def last(self) -> EarlyStopping:
-        """The last look, when no case is worked on any more."""
+        """The last look, when all cases are finished."""
 
 
 class RunTask(NamedTuple):
-    """All that a run needs beside the store."""
+    """Everything an engine needs to execute a run, except the store."""
 
     run: Run
     samples: Callable[[], Iterable[Sample]]
-    """Gives the cases in the order of the dataset, each time anew."""
+    """Reads the cases in the order of the dataset, anew on each call."""
     target: Target
     graders: tuple[GraderUse, ...]
     limits: CallLimits = CallLimits()
     pool: CodeRunner | None = None
     retry_failed: bool = True
-    """Ask again where the call failed."""
+    """Call the agent again for cases whose call failed."""
     calls_agent: bool = True
-    """False: what was not answered is left out; a regrade never asks."""
+    """False: cases without a response are left out, as in a regrade."""
     fail_fast: bool = False
-    """End at the first case that does not pass."""
+    """Stop at the first case that does not pass."""
     on_progress: ProgressCallback = lambda _: None
-    looks: LooksTaken | None = None
-    """The looks that may end it before all cases are asked."""
+    looks: InterimLooks | None = None
+    """The looks that may stop it before all cases are run."""
     lock: RunLock | None = None
     """None: the run is claimed for this process."""
     before: Counts | None = None
-    """What the run held when this process took it."""
+    """The counts of the run when this process claimed it."""
     slots: CallSlots | None = None
-    """Where several tasks share them; None: those of the pace."""
+    """Slots that several tasks share; None: as ``limits`` says."""
     prepared_s: float = 0.0
-    """Seconds that it took to make all this ready."""
+    """Seconds spent on preparing the run."""
     price: Price | None = None
     """The user's price for the target's tokens."""
 
     def plan(self, storage: Storage) -> Iterator[Planned]:
-        """What has to be done, in the order of the dataset, beside what the store has of it."""
+        """What each case needs, in the order of the dataset."""
         run = self.run
         planned = plan(
             run.id,
@@ -114,12 +114,12 @@ class RunTask(NamedTuple):
 
     @property
     def model_graders(self) -> set[str]:
-        """The graders that ask models."""
+        """The graders that call models."""
         return {use.key for use in self.graders if isinstance(use.grader, AsyncGrader)}
 
 
 class Pipeline:
-    """Works through the cases of a run."""
+    """Executes and grades the cases of a run."""
 
     def __init__(self, storage: Storage, writer: StoreWriter, task: RunTask, stop: Stop) -> None:
         self._storage = storage
@@ -132,7 +132,7 @@ class Pipeline:
         self._grading = Grading(task.graders, task.pool)
         self._task = task
         self.done: Counter[Work] = Counter()
-        """How many cases were reused, regraded and rerun."""
+        """Number of cases by the work they needed."""
         self.clock = PhaseClock()
         self._stop = stop
         self._spending = spending
@@ -141,7 +141,7 @@ class Pipeline:
             resume_access(task, storage.counts(task.run.id))
 
     async def execute(self, planned: Iterator[Planned]) -> None:
-        """Do all that is planned, or what of it is done when the run is to end; all of that is then stored.
+        """Do all that is planned, or what is done when the run is stopped; all of that is stored on return.
 
         Raises `ConfigError` for a case that a person must fix. A provider that refuses the caller ends the run as any
         other stop does: it has failed, and can be resumed.
@@ -166,7 +166,7 @@ class Pipeline:
                 except ProviderRefusedError as error:
                     self._stop.set(str(error), failed=True)
                     return
-                except ConfigError as error:  # what is in flight elsewhere is paid for, and is finished
+                except ConfigError as error:  # calls in flight are paid for, and are finished
                     self._fault = self._fault or error
                     self._stop.set(str(error))
                     return
@@ -183,7 +183,7 @@ class Pipeline:
                 await asyncio.sleep(0)  # many of them in a row must not block other tasks
 
     async def _case(self, planned: Planned) -> CompletedCase | None:
-        """Ask, store, grade, store; None where the run was stopped before it was asked, or judged."""
+        """Call, store, grade, store; None if the run was stopped before the call or the judge."""
         stored = self._storage.get_response(planned.key) if planned.work is Work.REGRADE else None
         response = await self._executor.execute(planned) if stored is None else stored
         if response is None:
@@ -214,8 +214,8 @@ class Pipeline:
         return CompletedCase(planned, response, stored_grades)
 
     def _count(self, key: str, grade: Grade) -> None:
-        """Count what a judge was paid for a grade; one that was not asked was paid nothing."""
-        if grade.usage is None and _ASKED.isdisjoint(grade.metadata):
+        """Count what a judge cost; one that was not called cost nothing."""
+        if grade.usage is None and _MODEL_KEYS.isdisjoint(grade.metadata):
             return
         unknown = self._spending.paid(grade.usage, key)
         if unknown is not None:
@@ -224,9 +224,9 @@ class Pipeline:
     async def _store_grades(
         self, key: ResponseKey, graded: Mapping[str, Graded], *, paid: bool
     ) -> Mapping[str, Graded]:
-        """Store the grades, and give them as they are stored.
+        """Store the grades; returns them as stored.
 
-        What a model was paid for is committed when this returns; anything else soon, since it is free to make again.
+        Grades of models, which cost money, are committed when this returns; others soon after: they are free to redo.
         """
         store = self._writer.put_grades if paid else self._writer.post_grades
         try:
@@ -251,7 +251,7 @@ class Pipeline:
 
 
 def resume_access(task: RunTask, now: Counts) -> None:
-    """Pass on to the target and the judges which calls of theirs the run holds; a refusal that stopped it is one."""
+    """Tell the target and the judges how many of their calls the run has stored; a refusal that stopped it counts."""
     before = task.before
     if isinstance(task.target, Refusable):
         asked = 0 if before is None else sum(before.responses.values())
@@ -269,20 +269,20 @@ def _graded(counts: Counts, key: str, *outcomes: str) -> int:
 
 
 def paid_parts(target: Target, graders: Iterable[GraderUse], *, calls_agent: bool = True) -> dict[str, bool | None]:
-    """All that is paid, by its name: whether its price is known; None where only the answers can show it."""
+    """Everything that costs money, by name: True if its price is known, None if only its responses can show that."""
     pricing = getattr(target, "pricing", "reported") if calls_agent else "free"
     agent = {} if pricing == "free" else {AGENT: {"priced": True, "unpriced": False}.get(pricing)}
     return agent | {use.key: not unpriced_of(use) for use in graders if isinstance(use.grader, AsyncGrader)}
 
 
 def unpriced_of(use: GraderUse) -> tuple[str, ...]:
-    """The judges of a grader whose calls have no known price."""
+    """The judges of a grader without a known price."""
     found: tuple[str, ...] = getattr(use.grader, "unpriced", ())
     return found
 
 
 def spent_before(storage: Storage, task: RunTask) -> Spending:
-    """The run's budget, and what of it earlier calls have spent."""
+    """The run's budget with what earlier calls spent."""
     budget = task.limits.budget
     if budget == RunBudget():
         return Spending(budget)
@@ -295,7 +295,7 @@ def spent_before(storage: Storage, task: RunTask) -> Spending:
 
 
 class PhaseClock:
-    """When cases were executed and graded: set by the pipeline, read at its end."""
+    """When cases were executed and graded."""
 
     __slots__ = ("began", "executed", "graded", "grading")
 

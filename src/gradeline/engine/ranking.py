@@ -34,48 +34,48 @@ _NAMED = 5
 
 
 class RunScore(Struct, frozen=True, kw_only=True):
-    """One run by one grader."""
+    """The result of one run by one grader."""
 
     mean: float | None
-    """Over the cases that have a score in every run."""
+    """Mean over the cases that have a score in every run."""
     mean_ci: Range | None
     rank: tuple[int, int] | None = None
-    """The best and the worst rank that it may have."""
+    """The best and the worst possible rank."""
     scored: int
     total: int
-    """Of the run's own cases, how many have a score."""
+    """Number of the run's own cases with a score."""
 
     @property
     def coverage(self) -> float:
-        """The share of the run's own cases that have a score."""
+        """The share of the run's own cases with a score."""
         return self.scored / self.total if self.total else 0.0
 
 
 class GraderRanking(Struct, frozen=True, kw_only=True):
-    """All runs by one grader, each by its id."""
+    """The results of all runs by one grader, by run id."""
 
     cases: int
-    """Those with a score in every run: means, ranks and differences are over these."""
+    """Cases with a score in every run: means, ranks and differences are over these."""
     missing: int
-    """Those that every run has, but not every one with a score."""
+    """Cases that every run has, but not with a score in each."""
     noise: float = 0.0
-    """A smaller change of a case between two runs counts as same: in the pairs and ranks, not in the means."""
+    """Smaller changes of a case count as same in pairs and ranks, not in means."""
     runs: dict[str, RunScore]
     pairs: tuple[PairDifference, ...]
 
 
 class ComparedRun(Struct, frozen=True, kw_only=True):
-    """A run, and what its own answers cost and took."""
+    """A run with its costs and latencies."""
 
     run: Run
     cost: dict[str, float | None]
-    """In all, the agent's and the judges'; None is unknown, not free."""
+    """Total costs of agent and judges; None is unknown, not free."""
     cost_per_case: float | None
-    """What the agent's answer to a case costs; None where the cost of any answer is unknown."""
+    """Mean cost of a response; None if the cost of any response is unknown."""
     cost_unknown: int
     latency_ms: dict[str, float] | None
     on_front: bool | None
-    """Whether no other run is as good for less, or better for as much; None where its mean or its cost is unknown."""
+    """True if no other run is as good for less or better for as much; None if its mean or its cost is unknown."""
 
 
 class ManyComparison(Struct, frozen=True, kw_only=True):
@@ -94,16 +94,16 @@ class ManyComparison(Struct, frozen=True, kw_only=True):
     edited: tuple[str, ...]
     graders: dict[str, GraderRanking]
     primary: tuple[str, ...]
-    """The graders that decide; the first of them makes the order and the front."""
+    """The graders that decide; the first of them defines the order and the front."""
 
     @property
     def deciding(self) -> str | None:
-        """The grader that makes the order and the front; None where nothing was compared."""
+        """The grader that defines the order and the front; None if nothing was compared."""
         return next((key for key in (*self.primary, *self.graders) if key in self.graders), None)
 
     @property
     def ordered(self) -> list[ComparedRun]:
-        """The runs, the highest mean first; as they were given where there is none."""
+        """The runs, the highest mean first; in the order of the arguments if there is no mean."""
         if self.deciding is None:
             return list(self.runs)
         scores = self.graders[self.deciding].runs
@@ -111,7 +111,7 @@ class ManyComparison(Struct, frozen=True, kw_only=True):
 
     @property
     def best(self) -> list[ComparedRun]:
-        """The runs that may be the best: no other is better for certain."""
+        """The runs that may be the best: no other is significantly better."""
         if self.deciding is None:
             return []
         scores = self.graders[self.deciding].runs
@@ -119,7 +119,7 @@ class ManyComparison(Struct, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str | None:
-        """Which run is the best, or that some are tied; None where nothing was compared."""
+        """The best run, or the tied runs; None if nothing was compared."""
         best = [quote(one.run.name) for one in self.best]
         if not best:
             return None
@@ -130,7 +130,7 @@ class ManyComparison(Struct, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know of the cases and graders of the runs."""
+        """Warnings about the cases and graders of the runs."""
         return run_warnings({f"{one.run.name} ({one.run.id})": one.run for one in self.runs})
 
     @property
@@ -160,13 +160,13 @@ def _grader_data(grader: GraderRanking) -> dict[str, Any]:
 
 
 class ScoreMatrix(NamedTuple):
-    """What every grader that all runs have said of every case, run by run."""
+    """The grades of every case by the graders that all runs have, run by run."""
 
     runs: Sequence[Run]
     graders: Sequence[str]
     scores: Sequence[RunScores]
     common: Sequence[tuple[int, ...]]
-    """The cases that every run has, and that are the same there: the place of each in every run."""
+    """The cases that every run has with the same sample: the index of each in every run."""
     edited: Sequence[str]
     left_out: int
     agent_errors: AgentErrors
@@ -185,18 +185,18 @@ class ScoreMatrix(NamedTuple):
 
 
 class MatrixRow(NamedTuple):
-    """One case by one grader."""
+    """The scores of one case by one grader."""
 
     case: str
     grader: str
     compared: bool
-    """Whether it enters the comparison: every run has the same case, with a score."""
+    """True if it is compared: every run has the same case with a score."""
     scores: tuple[float | None, ...]
-    """The mean over the repeats in each run; None where there is none."""
+    """The mean over the repeats in each run, or None."""
 
 
 def find_runs(storage: Storage, names: Sequence[str]) -> list[Run]:
-    """The runs that are meant, each once; `ConfigError` lists every name that is wrong."""
+    """The runs of these names, each once; `ConfigError` lists all unknown names."""
     found: dict[str, tuple[str, Run]] = {}
     problems: list[Problem] = []
     for name in names:
@@ -216,7 +216,7 @@ def find_runs(storage: Storage, names: Sequence[str]) -> list[Run]:
 
 
 def find_group(storage: Storage, wanted: str) -> list[Run]:
-    """The runs of a group, the oldest first: it is named by its id, or by any of its runs."""
+    """The runs of a group, the oldest first; the name is its id or any of its runs."""
     runs = list(all_runs(storage))
     group = wanted if any(run.group == wanted for run in runs) else storage.find_run(wanted).group
     if group is None:
@@ -240,9 +240,9 @@ def all_runs(storage: Storage) -> Iterator[Run]:
 
 
 def read_matrix(storage: Storage, runs: Sequence[Run]) -> ScoreMatrix:
-    """The scores of the runs; one pass over each."""
+    """The scores of the runs; the rows of each are read once."""
     keys = [key for key in runs[0].graders if all(key in run.graders for run in runs)]
-    # one rule for every pair, whichever of its runs is the candidate
+    # the same rule for every pair, in either direction
     scores = [read_scores(storage, run, keys)._replace(noise=noise_of(runs[-1])) for run in runs]
     common, edited, left_out = _common_cases(scores)
     return ScoreMatrix(runs, keys, scores, common, edited, left_out, Rules.of(runs[-1]).agent_errors)
@@ -358,13 +358,13 @@ def _paired(
 
 
 def _cost_per_case(summary: Summary) -> float | None:
-    """The agent's cost of an answer, where that of every answer is known."""
+    """Mean cost of a response, if the cost of every response is known."""
     cost, answers = summary.cost["agent"], summary.responses.get("success", 0)
     return None if cost is None or summary.cost_unknown or not answers else cost / answers
 
 
 def _common_cases(scores: Sequence[RunScores]) -> tuple[list[tuple[int, ...]], list[str], int]:
-    """The cases that all runs share, those that differ between runs, and the number of those that some do not have."""
+    """The cases that all runs share, those that differ between runs, and the number that some runs lack."""
     first = scores[0]
     if all(one[:2] == first[:2] for one in scores):
         return [(place,) * len(scores) for place in range(len(first.cases))], [], 0
@@ -385,7 +385,7 @@ def _common_cases(scores: Sequence[RunScores]) -> tuple[list[tuple[int, ...]], l
 
 
 def _stopped(runs: Sequence[Run]) -> Iterator[str]:
-    """Runs that ended at a look: the intervals here hold only for cases that were not chosen by what they showed."""
+    """A warning for runs that stopped early: these intervals hold only for cases that were not selected by results."""
     for run in runs:
         if run.early is not None and run.early.stopped:
             finish = command("resume", run.id, None, "--all")
@@ -422,7 +422,7 @@ def _no_common_case(matrix: ScoreMatrix) -> Iterator[str]:
 
 
 def _differences(matrix: ScoreMatrix) -> Iterator[str]:
-    """What else is not the same in all runs."""
+    """Other differences between the runs."""
     runs = matrix.runs
     for run in runs:
         if run.status != "completed":

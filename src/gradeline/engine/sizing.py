@@ -1,4 +1,4 @@
-"""How many cases, calls, tokens, and how much money and time does a suite need to settle a question?"""
+"""Plans a suite: the cases, calls, tokens, money and time that a decision takes."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ POWER = 0.8
 _SIZES = (50, 100, 200, 500, 1_000, 2_000, 5_000)
 _LABEL_WIDTHS = (0.1, 0.05)
 _RECORDS = 500
-"""Answers of the newest run whose tokens are looked at."""
+"""Number of responses of the newest run whose tokens are read."""
 _GUESSED_MEAN = 0.8
 _GUESSED_CHANGES = 0.2
-"""The share of cases that pass in one of two runs and fail in the other, where no run is known."""
+"""The assumed share of cases that pass in one of two runs and fail in the other, without any run."""
 _PAIRED_SHARE = 0.65
-"""The variance of paired differences by that of unpaired ones, as measured on public data; where one run is known."""
+"""The variance of paired differences by that of unpaired ones, as measured on public data; used with one run."""
 _AGREEMENT = 0.85
-"""Of a judge with people, where its labels are planned."""
+"""The assumed agreement of a judge with people."""
 
 Source = Literal["two_runs", "one_run", "guess"]
 
 
 class Spread(Struct, frozen=True, kw_only=True):
-    """How much scores vary, and where that is known from."""
+    """How much scores vary, and the source of that."""
 
     source: Source
     explanation: str
@@ -60,20 +60,20 @@ class Spread(Struct, frozen=True, kw_only=True):
 
 
 class Need(Struct, frozen=True, kw_only=True):
-    """What a run of that number of cases takes; None is unknown."""
+    """What a run of a number of cases takes; None is unknown."""
 
     cases: int
     calls: int
     """Of the agent."""
     judge_grades: int
-    """Each is one call of a model or more."""
+    """Calls of judges; each makes one or more model calls."""
     input_tokens: int | None
     output_tokens: int | None
     """Of the agent."""
     cost: float | None
     """Of the agent and the judges, in US dollars."""
     seconds: float | None
-    """The agent's time, with the suite's number of calls in flight."""
+    """The agent's time with the suite's concurrency."""
 
 
 class HalfWidth(Struct, frozen=True, kw_only=True):
@@ -90,7 +90,7 @@ class GateNeed(Struct, frozen=True, kw_only=True):
     bound: float
     observed: float
     cases: int | None
-    """None where the two are equal: no number of cases tells them apart."""
+    """None if the two are equal: no number of cases separates them."""
 
 
 class LabelNeed(Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class LabelNeed(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What a suite can settle as it is, and what it needs to settle more."""
+    """What a suite can decide as it is, and what it needs to decide more."""
 
     suite: str
     grader: str
@@ -118,7 +118,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The margin that the present number of cases settles; as large a difference is found with the same power."""
     present: Need
     needed: Need | None
-    """To settle the margin; None where there is none."""
+    """What the margin takes; None without a margin."""
     half_widths: tuple[HalfWidth, ...]
     gates: tuple[GateNeed, ...]
     labels: tuple[LabelNeed, ...]
@@ -132,7 +132,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
 
 class _Usage(Struct, frozen=True, kw_only=True):
-    """What an answer takes on average, in the newest run."""
+    """Mean tokens, cost and time of a response in the newest run."""
 
     input_tokens: float | None = None
     output_tokens: float | None = None
@@ -280,7 +280,7 @@ def _spread(storage: Storage, runs: Sequence[Run], baseline: Run | None, key: st
 
 
 def _price(suite: SuiteDefinition, run: Run, given: tuple[dict[str, Price], Price | None]) -> Price | None:
-    """What the user says that the agent's model costs."""
+    """The user's price of the agent's model."""
     model = str(run.target.get("model") or "")
     by_model, assumed = given
     own = suite.prices.get(model)
@@ -309,13 +309,13 @@ def _usage(storage: Storage, run: Run, price: Price | None) -> _Usage:
 
 
 def _mean(values: Sequence[int | None]) -> float | None:
-    """None where any is unknown, or there is none."""
+    """None if any is unknown, or if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 class _Needs:
-    """What that number of cases takes."""
+    """The calls, tokens, cost and time of a number of cases."""
 
     def __init__(self, suite: SuiteDefinition, usage: _Usage) -> None:
         self._suite, self._usage = suite, usage
@@ -343,7 +343,7 @@ class _Needs:
 
 
 def _asks(kind: str) -> bool:
-    """Whether a grader calls a model."""
+    """True if a grader calls a model."""
     return hasattr(graders.registry.get(kind), "agrade")
 
 

@@ -20,7 +20,7 @@ from gradeline.stats.paired import Range
 LAST = 20
 
 Change = Literal["grader", "cases", "target"]
-"""What differs from the run before: the grader itself, the cases that were asked, or the agent."""
+"""What differs from the previous run: the grader, the cases, or the agent."""
 
 
 class TrendPoint(Struct, frozen=True, kw_only=True):
@@ -32,15 +32,15 @@ class TrendPoint(Struct, frozen=True, kw_only=True):
     scored: int
     total: int
     cost: dict[str, float | None]
-    """The agent's and the judges'; None is unknown, not free."""
+    """Costs of agent and judges; None is unknown, not free."""
     cost_unknown: int
     latency_ms: dict[str, float] | None
     segment: int
     """Means compare only within a segment: a new one begins where the grader changed."""
     changes: tuple[Change, ...]
-    """What changed since the run before."""
+    """What changed since the previous run."""
     reasons: tuple[str, ...]
-    """The same in words."""
+    """The changes as text."""
 
 
 class Trend(Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class Trend(Struct, frozen=True, kw_only=True):
 
 
 def trend(storage: Storage, suite: str, *, grader: str | None = None, last: int = LAST) -> Trend:
-    """The newest ``last`` runs of a suite by one grader: the primary one of the newest run, where none is named."""
+    """The newest ``last`` runs of a suite by one grader: by default the primary one of the newest run."""
     if last < 1:
         raise ConfigError(Problem("last", f"expected a number of 1 or more, got {quote(last)}"))
     runs = runs_of_suite(storage, suite)
@@ -76,7 +76,7 @@ def trend(storage: Storage, suite: str, *, grader: str | None = None, last: int 
 
 
 def runs_of_suite(storage: Storage, suite: str) -> list[Run]:
-    """All runs of a suite, the newest first; `ConfigError` where there is none."""
+    """All runs of a suite, the newest first; `ConfigError` if there is none."""
     known: dict[str, None] = {}
     found = []
     for run in all_runs(storage):
