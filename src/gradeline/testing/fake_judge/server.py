@@ -60,11 +60,11 @@ class BehaviourRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     behaviour: str | dict[str, object]
     """The name of a behaviour, or the fields to change."""
     model: str | None = None
-    """A file name pattern for the model."""
+    """A glob pattern for the model."""
     contains: str | None = None
     """A string in the prompt."""
     item: str | None = None
-    """A file name pattern for the item of an answer."""
+    """A glob pattern for the item of an answer."""
 
     def matches(self, judge_request: JudgeRequest, prompt: ParsedPrompt) -> bool:
         if self.model is not None and not fnmatchcase(judge_request.model, self.model):
