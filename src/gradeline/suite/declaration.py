@@ -59,6 +59,7 @@ class CustomReward(_Section, frozen=True, kw_only=True, tag_field="kind", tag="c
     function: Annotated[Text, described("file.py:name of a function marked @reward_composer.", expected=TEXT)]
 
 
+REWARD = "{kind: metric, metric_key: …} or {kind: custom, function: …}"
 REWARDS: Mapping[str, type[MetricReward | CustomReward]] = {"metric": MetricReward, "custom": CustomReward}
 
 
@@ -125,7 +126,7 @@ class SuiteFile(_Section, frozen=True, kw_only=True):
         MetricReward | CustomReward | None,
         described(
             "The one score of a case, computed from its grades.",
-            expected="{kind: metric, metric_key: …} or {kind: custom, function: …}",
+            expected=REWARD,
         ),
     ] = None
     setup_script: Annotated[

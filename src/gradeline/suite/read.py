@@ -18,6 +18,7 @@ from gradeline.model.config import Reader
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.declaration import (
+    REWARD,
     REWARDS,
     BudgetSpec,
     CustomReward,
@@ -54,8 +55,10 @@ S = TypeVar("S", bound=Config)
 class SuiteFileError(DocumentError):
     """A faulty suite; ``references`` name the code it refers to, which can be checked nevertheless."""
 
-    def __init__(self, placed: Iterable[SuiteProblem], folder: Path, references: Iterable[CodeReference] = ()) -> None:
-        super().__init__(placed)
+    def __init__(
+        self, problems: Iterable[SuiteProblem], folder: Path, references: Iterable[CodeReference] = ()
+    ) -> None:
+        super().__init__(problems)
         self.folder = folder
         self.references = tuple(references)
 
@@ -119,8 +122,8 @@ class _Reader:
             self._refer("suite_setup", setup, ("setup_script",))
         self._check_name_conflicts()
         if self._problems or written is None:
-            placed = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
-            raise SuiteFileError(placed, self._file.parent, self._references)
+            problems = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
+            raise SuiteFileError(problems, self._file.parent, self._references)
         return SuiteDefinition(
             name=written.name,
             description=written.description,
@@ -209,19 +212,15 @@ class _Reader:
                 hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(_KEYS)}"
                 self._fault((key,), f"unknown key; {hint}")
         unread: Reader = lambda value, *_: value  # noqa: E731 - read below, with the place of each part
-        readers = {"budget": self._read_budget, "prices": self._read_prices, "reward": unread}
+        readers = {"budget": self._read_budget, "reward": unread}
+        if isinstance(known.get("prices"), dict):
+            readers["prices"] = self._read_prices
         return self._read(SuiteFile, known, (), readers)
 
     def _read_budget(self, value: object, _path: str, _problems: list[Problem]) -> BudgetSpec | None:
         return None if value is None else self._read(BudgetSpec, value, ("budget",))
 
-    def _read_prices(self, value: object, path: str, problems: list[Problem]) -> dict[str, PriceSpec]:
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            expected = "expected a mapping such as {gpt-6-luna: {input: 0.10, output: 0.50}} in US dollars per million"
-            problems.append(Problem(path, f"{expected} tokens, got {quote(value)}"))
-            return {}
+    def _read_prices(self, value: Any, _path: str, _problems: list[Problem]) -> dict[str, PriceSpec]:
         prices: dict[str, PriceSpec] = {}
         for model, price in value.items():
             if not isinstance(price, dict):
@@ -242,8 +241,7 @@ class _Reader:
             return None
         kind = str(written.get("kind")) if isinstance(written, dict) else ""
         if kind not in REWARDS:
-            forms = "{kind: metric, metric_key: …} or {kind: custom, function: …}"
-            self._fault(("reward",), f"expected {forms}, got {quote(written)}")
+            self._fault(("reward",), f"expected {REWARD}, got {quote(written)}")
             return None
         reward: MetricReward | CustomReward | None = self._read(REWARDS[kind], written, ("reward",))
         if isinstance(reward, CustomReward):
