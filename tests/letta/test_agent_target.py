@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fake_letta_server import Behaviour, Failure, LettaStub, Operation, StubAgent, looks_it_up
 from gradeline.engine.components import Access
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.prepare import prepare
@@ -21,7 +22,6 @@ from gradeline.targets import create
 from gradeline.transport import PublicOnly, Transport
 from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
-from letta_server import Behaviour, Failure, LettaStub, Operation, StubAgent, looks_it_up
 from target_context import context
 
 KEY = "sk-let-0123456789"

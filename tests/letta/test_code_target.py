@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from fake_letta_server import Failure, LettaStub, Operation, StubAgent, install_letta
 from gradeline.errors import ConfigError, Fault
 from gradeline.letta.targets import LettaCodeConfig, LettaCodeTarget
 from gradeline.model import Message, Response, Sample, ToolCall, Trajectory, Usage
 from gradeline.targets import create
 from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
-from letta_server import Failure, LettaStub, Operation, StubAgent, install_letta
 from target_context import context
 
 KEY = "sk-let-0123456789"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
+from fake_letta_server import Behaviour, Failure, LettaStub, Message, Operation, StubAgent, submits
 from gradeline.api import RunResult, arun_suite
 from gradeline.errors import ConfigError, GraderError, Outcome
 from gradeline.graders import create, run_async_grader
@@ -19,7 +20,6 @@ from gradeline.letta.judge import LettaJudge
 from gradeline.model import AsyncGrader, Grade, GradeContext, GradeResult, MeteredResult, Sample, Usage
 from gradeline.model.resources import Resources
 from gradeline.transport import CallError, PublicOnly
-from letta_server import Behaviour, Failure, LettaStub, Message, Operation, StubAgent, submits
 
 KEY = "sk-let-0123456789"
 SOURCE = "def submit_grade(score: float, rationale: str):\n    return 'ok'\n"

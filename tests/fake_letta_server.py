@@ -281,9 +281,9 @@ async def _fail(request: web.Request, failure: Failure) -> web.StreamResponse:
 
 
 def install_letta(folder: Path) -> Path:
-    """Write a program ``letta`` into the folder, which the caller puts on the PATH; see `letta_cli`."""
+    """Write a program ``letta`` into the folder, which the caller puts on the PATH; see `fake_letta_cli`."""
     program = folder / "letta"
-    source = Path(__file__).with_name("letta_cli.py")
+    source = Path(__file__).with_name("fake_letta_cli.py")
     program.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -I {quote(str(source))} "$@"\n')
     program.chmod(0o755)
     return program
