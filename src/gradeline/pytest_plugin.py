@@ -1,6 +1,6 @@
-"""pytest: an eval is a test, and its records are in the store.
+"""The pytest plugin: an evaluation as a test, with its records in the store.
 
-Loaded with every pytest that has gradeline installed, so it imports next to nothing of gradeline before it is used.
+Every pytest with gradeline installed loads this module, so it imports almost nothing of gradeline until it is used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PROPERTY = "gradeline_run"
 _SHOWN_CASES = 5
 _UNDECIDED = 3
 _WORDS = {1: "fail", 3: "undecided", 4: "nothing could be graded", 130: "interrupted"}
-"""What the exit codes say."""
+"""The exit codes as text."""
 
 _store_key: pytest.StashKey[OpenStore] = pytest.StashKey()
 _result_key: pytest.StashKey[RunResult] = pytest.StashKey()
@@ -43,7 +43,7 @@ class Evaluator:
     def __call__(
         self, suite: str | Path | Suite | Mapping[str, Any], /, **options: Unpack[RunSuiteOptions]
     ) -> RunResult:
-        """As `gradeline.run_suite`, in the store of the session. Nothing is asserted: look at the result."""
+        """As `gradeline.run_suite`, in the store of the session. It asserts nothing: check the result."""
         from gradeline import run_suite
 
         folder = self._item.path.parent
@@ -55,7 +55,7 @@ class Evaluator:
             options["store"] = _session_store(self._item.config)
         result = run_suite(suite, **options)
         for one in result.runs:
-            # part of the test's report: so it comes from a worker of xdist too, and into JUnit's XML
+            # part of the test report, so that it also works with xdist and in JUnit XML
             self._item.user_properties.append((_PROPERTY, f"{one.run.id} {one.verdict.result:9} {one.run.name}"))
         return result
 
@@ -63,7 +63,7 @@ class Evaluator:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("gradeline", "evaluation of agents")
     where = (
-        "where the runs of evals are kept: a path, sqlite:///path, postgresql://host/database or memory://"
+        "store of the runs: a path, sqlite:///path, postgresql://host/database or memory://"
         " (default: as the gradeline command)"
     )
     group.addoption("--gradeline-store", metavar="URL", help=where)
@@ -78,11 +78,11 @@ def pytest_load_initial_conftests() -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for line in _MARKERS:
         config.addinivalue_line("markers", line)
-    _install_letta_names()  # where a conftest.py has loaded this plugin, the hook above was not called
+    _install_letta_names()  # if a conftest.py loaded this plugin, the hook above was not called
 
 
 def _install_letta_names() -> None:
-    """Let tests import letta's packages, which suites written for letta-evals do, where these are not installed."""
+    """Let tests import letta-evals packages, as its suites do, if these are not installed."""
     from gradeline import compat
 
     compat.install()
@@ -188,7 +188,7 @@ def _cases(folder: Path, dataset: str | Path, limit: int = 0, tags: tuple[str, .
 
 
 def _failure(result: RunResult, undecided: Undecided) -> Iterator[str]:
-    """Why a run does not pass, in lines; nothing where it does."""
+    """The reasons why a run does not pass, as lines."""
     if result.passed or (result.exit_code == _UNDECIDED and undecided == "pass"):
         return
     run, verdict = result.run, result.verdict
@@ -199,7 +199,7 @@ def _failure(result: RunResult, undecided: Undecided) -> Iterator[str]:
 
 
 def _not_passed(record: Record) -> Iterator[str]:
-    """What agents and graders say is quoted: it may be anything."""
+    """Text of agents and graders is quoted: it may be anything."""
     from gradeline.model import quote
 
     case = f"  case {quote(record.case)}"

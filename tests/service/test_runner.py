@@ -13,6 +13,7 @@ import pytest
 
 from gradeline.errors import StoreError
 from gradeline.model import Run
+from gradeline.rest_types import EarlyStop
 from gradeline.service import runner
 from gradeline.service.auth import LOCAL_CALLER
 from gradeline.service.errors import ServiceError
@@ -317,7 +318,7 @@ def test_a_run_that_can_never_be_stored_fails(service: Service, agent: EchoAgent
 def test_a_run_continues_when_the_store_works_again(
     service: Service, agent: EchoAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(runner, "_BACKOFF_BASE_S", 0.01)
     broken = [StoreError("the disk is full")] * 2
     commit = type(service.storage)._commit  # type: ignore[attr-defined]
 
@@ -340,7 +341,7 @@ def test_a_run_ends_as_soon_as_its_comparison_is_decided(service: Service, agent
     after = start(service, suite_of(agent, 120), baseline_id=before, stop_early=True)
     assert ended(service, after).status == "completed"
     shown = service.evaluations.get(after)
-    assert shown.stopped == {"look": 1, "n": 6, "of": 120}
+    assert shown.stopped == EarlyStop(look=1, n=6, of=120)
     assert shown.result_count < 120
     assert shown.comparison["graders"]["exact"]["test"] == "repeated_looks"
     assert shown.comparison["decision"] == "worse"
@@ -410,7 +411,7 @@ def test_a_regrade_of_a_run_that_ended_early_is_compared_by_its_look_and_has_no_
     again = service.evaluations.regrade(after, ["contains"], LOCAL_CALLER)
     ended(service, again.id)
     shown = service.evaluations.get(again.id)
-    assert (shown.stopped, shown.calls_saved) == ({"look": 1, "n": 6, "of": 120}, 0)
+    assert (shown.stopped, shown.calls_saved) == (EarlyStop(look=1, n=6, of=120), 0)
     message = f"grades the answers of '{after}'; resume that evaluation with all its cases, then regrade it"
     with pytest.raises(ServiceError, match=message):
         service.evaluations.resume(again.id, LOCAL_CALLER, all_cases=True)

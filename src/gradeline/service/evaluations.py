@@ -1,4 +1,4 @@
-"""Evaluations: runs as the API starts, shows and ends them."""
+"""Evaluations: runs that the REST API starts, shows, cancels, resumes and deletes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from gradeline.engine.definition import RunDefinition, RunOptions, command
+from gradeline.engine.definition import RunDefinition, RunOptions, command, now
 from gradeline.engine.early_stopping import in_run_order, include_all_cases, obstacle_warning
-from gradeline.engine.definition import now
 from gradeline.engine.orchestrate import RunRequest, plan_regrade, plan_runs
 from gradeline.engine.prepare import PreparedRun
 from gradeline.errors import ConfigError
@@ -51,27 +50,27 @@ from gradeline.store.maintenance import usage_of_run
 from gradeline.store.queries import insert_run, insert_samples, read_run, response_source
 
 DEFAULT_TIMEOUT_S = 30.0
-"""Of a call of an agent over HTTP for which nobody said another one."""
+"""Seconds of a call of an HTTP agent, by default."""
 _RETRY = {"Retry-After": "5"}
 _TAKEN_UP = "is resumed by the service itself; nothing has to be done"
 
 
 class RunStorage(Struct, frozen=True):
-    """What a run takes in the store."""
+    """The size of a run in the store."""
 
     rows: int
     estimated_bytes: int
-    """Its values without indexes and the database's overhead, as `gradeline store usage` shows them."""
+    """Bytes of its values, without indexes and database overhead, as in `gradeline store usage`."""
 
 
-class _AnotherWasFasterError(Exception):
+class _DuplicateRequestError(Exception):
     def __init__(self, run: str) -> None:
         super().__init__(run)
         self.run = run
 
 
 class Evaluations:
-    """Starts runs, and lets them go on, end and be deleted. `ServiceError` says what cannot be done."""
+    """Starts, resumes, cancels and deletes runs; `ServiceError` if that is not possible."""
 
     def __init__(
         self,
@@ -98,21 +97,23 @@ class Evaluations:
         self._verdicts = VerdictCache(storage)
 
     def start(
-        self, asked: EvaluationRequest, caller: Caller, key: str | None = None, record: Recorder = unrecorded
+        self, request: EvaluationRequest, caller: Caller, key: str | None = None, record: Recorder = unrecorded
     ) -> tuple[Evaluation, bool]:
-        """Start a run, and say whether it was started before by the same request."""
-        body = msgspec.to_builtins(asked)
+        """Start a run; also returns True if the same request started it before."""
+        body = msgspec.to_builtins(request)
         sender = caller.key_id or "local"
         with self._keys.during(sender, key):
             known = self._keys.known(sender, key, body)
             if known is None:
                 self._require_room(self._queue.waiting())
-                runs, samples = self._new_runs(asked, caller)
+                runs, samples = self._new_runs(request, caller)
                 try:
                     self._database.transact(
-                        lambda transaction: self._store(transaction, runs, samples, asked, (sender, key, body), record)
+                        lambda transaction: self._store(
+                            transaction, runs, samples, request, (sender, key, body), record
+                        )
                     )
-                except _AnotherWasFasterError as error:
+                except _DuplicateRequestError as error:
                     known = error.run
         if known is not None:
             return self.get(known), True
@@ -124,54 +125,54 @@ class Evaluations:
         transaction: Transaction,
         runs: Sequence[Run],
         samples: Sequence[Sample],
-        asked: EvaluationRequest,
-        request: tuple[str, str | None, object],
+        request: EvaluationRequest,
+        key: tuple[str, str | None, object],
         record: Recorder,
     ) -> None:
-        """The runs, their cases, their places in the queue and the request's key: all of it, or nothing."""
+        """Store the runs, their cases, their places in the queue and the idempotency key in one transaction."""
         self._require_room(self._queue.waiting(transaction.run))
-        kept = msgspec.json.encode(replace(asked, suite=None, target=None)).decode()
+        stored_request = msgspec.json.encode(replace(request, suite=None, target=None)).decode()
         for run in runs:
             insert_run(transaction, run)
             insert_samples(transaction, run.id, in_run_order(run, samples))
-            self._queue.add(transaction, run, kept)
+            self._queue.add(transaction, run, stored_request)
             record(transaction, run.id, {"name": run.name})
-        caller, key, body = request
-        first = self._keys.store(transaction, caller, key, body, runs[0].id, now())
+        caller, name, body = key
+        first = self._keys.store(transaction, caller, name, body, runs[0].id, now())
         if first != runs[0].id:
-            raise _AnotherWasFasterError(first)
+            raise _DuplicateRequestError(first)
 
     def _require_room(self, waiting: int) -> None:
         if waiting >= self._settings.queue_limit:
             message = f"{waiting:,} evaluations wait already; try again later"
             raise ServiceError(Code.RATE_LIMITED, message, headers=_RETRY)
 
-    def _new_runs(self, asked: EvaluationRequest, caller: Caller) -> tuple[list[Run], list[Sample]]:
-        made = self._suites.build(asked, caller)
-        if asked.baseline_id is not None and self._storage.get_run(asked.baseline_id) is None:
-            unknown = f"no evaluation {quote(asked.baseline_id, 60)}"
+    def _new_runs(self, request: EvaluationRequest, caller: Caller) -> tuple[list[Run], list[Sample]]:
+        made = self._suites.build(request, caller)
+        if request.baseline_id is not None and self._storage.get_run(request.baseline_id) is None:
+            unknown = f"no evaluation {quote(request.baseline_id, 60)}"
             errors = [{"field": "baseline_id", "message": unknown}]
             raise ServiceError(Code.INVALID_INPUT, f"Field 'baseline_id': {unknown}", details={"errors": errors})
-        lead = "suite" if asked.suite is not None else ""
+        lead = "suite" if request.suite is not None else ""
         try:
-            return asyncio.run(self._plan_runs(made, asked)), made.samples
+            return asyncio.run(self._plan_runs(made, request)), made.samples
         except ConfigError as error:
             raise config_error(error, lead) from None
 
-    async def _plan_runs(self, made: BuiltSuite, asked: EvaluationRequest) -> list[Run]:
+    async def _plan_runs(self, made: BuiltSuite, request: EvaluationRequest) -> list[Run]:
         """A run for each model, as it is stored; the runner executes it."""
         secrets = open_secrets(made.document, self._secrets)
         suite = suite_for_run(made.document, secrets, self._settings)
         access = run_access(secrets, self._egress, self._settings.max_concurrency)
-        request = RunRequest(
+        run_request = RunRequest(
             suite,
             RunOptions(tags=() if made.tag is None else (made.tag,)),
-            baseline=asked.baseline_id,
-            stop_early=asked.stop_early,
+            baseline=request.baseline_id,
+            stop_early=request.stop_early,
             document=made.document,
             samples=made.samples,
         )
-        async with plan_runs(self._storage, request, access=access) as specs:
+        async with plan_runs(self._storage, run_request, access=access) as specs:
             for spec in specs:
                 _check_cases(spec.prepared, made.samples)
                 total = len(made.samples) * spec.run.repeats
@@ -180,26 +181,26 @@ class Evaluations:
             return [spec.run for spec in specs]
 
     def get(self, run: str) -> Evaluation:
-        """One evaluation, with how far it has come and what it came to."""
+        """One evaluation with its progress and its results."""
         now_ = self._events.run_state(run)
-        asked, outcome = self._list.requests([run]).get(run, (None, None))
-        shown = _shown(now_.run, asked, now_.progress.answered)
+        request, outcome = self._list.requests([run]).get(run, (None, None))
+        shown = _shown(now_.run, request, now_.progress.answered)
         verdict, comparison = (outcome or {}).get("verdict"), (outcome or {}).get("comparison")
-        if asked is None and now_.run.status == "completed":
+        if request is None and now_.run.status == "completed":
             verdict = self._verdicts.get(now_.run)
         return replace(
             shown, progress=now_.progress, held_by_service=now_.in_queue, verdict=verdict, comparison=comparison
         )
 
     def storage(self, run: str) -> RunStorage:
-        """What a run takes in the store; all its rows are read."""
+        """The size of a run in the store; all its rows are read."""
         found = usage_of_run(self._database, run)
         if found is None:
             raise not_found("evaluation", run)
         return RunStorage(found.rows, found.bytes)
 
     def page(self, page: PageRequest, wanted: RunFilter) -> EvaluationPage:
-        """A part of the list, the newest first."""
+        """A page of the list, the newest first."""
         found = self._list.page(page, wanted)
         ids = [run.id for run in found.runs]
         kept, counts = self._list.requests(ids), self._list.result_counts(found.runs)
@@ -214,7 +215,7 @@ class Evaluations:
         )
 
     def suite(self, run_id: str) -> str:
-        """The run's suite as YAML, with its cases in it."""
+        """The run's suite as YAML, with its cases."""
         run = self._required(run_id)
         document = RunDefinition.of(run).document if run.definition else None
         if document is None:
@@ -222,7 +223,7 @@ class Evaluations:
         return suite_yaml(document, self._storage.samples(response_source(self._database.read, run_id)))
 
     def cancel(self, run_id: str, record: Recorder = unrecorded) -> Evaluation:
-        """End a run; what is in flight is finished first."""
+        """Cancel a run; calls in flight are finished first."""
         self._required(run_id)
         if self._queue.cancel(run_id, CANCELLED, record) is None:
             run = self._required(run_id)
@@ -234,7 +235,7 @@ class Evaluations:
     def resume(
         self, run_id: str, caller: Caller, record: Recorder = unrecorded, *, all_cases: bool = False
     ) -> Evaluation:
-        """Resume a run that was cancelled or interrupted, or failed: what is missing is asked and graded.
+        """Resume a run that was cancelled or interrupted, or failed: what is missing is called and graded.
 
         With ``all_cases`` also one that ended early: it asks the cases that it left out, and no look decides it.
         """
@@ -243,9 +244,9 @@ class Evaluations:
         def resumable(run: Run) -> Run:
             stopped = run.early is not None and run.early.stopped
             if run.status == "completed" and all_cases and stopped:
-                return _asking_all_cases(run)
+                return _with_all_cases(run)
             if run.status in ("cancelled", "failed", "interrupted"):
-                return _asking_all_cases(run) if all_cases else run
+                return _with_all_cases(run) if all_cases else run
             why_not = "cannot be resumed"
             if run.status == "completed" and all_cases:
                 why_not = "did not end early: no case is left to ask"
@@ -257,7 +258,7 @@ class Evaluations:
         return self._again(run_id, resumable, partial(record, details=details), options=("--all",) * all_cases)
 
     def retry_failed(self, run_id: str, caller: Caller, record: Recorder = unrecorded) -> Evaluation:
-        """Ask again where the agent's call failed, and grade again where a grader failed."""
+        """Repeat failed calls, and failed grades."""
         run = self._required(run_id)
         self._check_secrets(run, caller)
         counts = self._storage.counts(run_id)
@@ -282,7 +283,7 @@ class Evaluations:
         retry_failed: bool = False,
         options: Sequence[str] = (),
     ) -> Evaluation:
-        """Let a run wait again, as ``continued`` gives it; ``options`` are those of ``gradeline resume``."""
+        """Queue a run again, as ``continued`` returns it; ``options`` are those of ``gradeline resume``."""
 
         def work(transaction: Transaction) -> None:
             run = read_run(transaction, run_id)
@@ -314,7 +315,7 @@ class Evaluations:
         name: str | None = None,
         record: Recorder = unrecorded,
     ) -> Evaluation:
-        """A new run that grades a run's answers by other graders; the agent is never called."""
+        """A new run that grades the responses of a run with other graders; the agent is not called."""
         parent = self._required(run_id)
         if parent.status not in STOPPED:
             raise _conflict(parent, "cannot be regraded before it ends")
@@ -325,12 +326,12 @@ class Evaluations:
             raise config_error(error) from None
         total = self._events.run_state(run_id).progress.answered
         run = replace(new, total=total, target=parent.target)
-        asked = EvaluationRequest(grader_ids=list(map(_plain, grader_ids)), name=name)
+        request = EvaluationRequest(grader_ids=list(map(_plain, grader_ids)), name=name)
 
         def work(transaction: Transaction) -> None:
             self._require_room(self._queue.waiting(transaction.run))
             insert_run(transaction, run)
-            self._queue.add(transaction, run, msgspec.json.encode(asked).decode())
+            self._queue.add(transaction, run, msgspec.json.encode(request).decode())
             record(transaction, run.id, {"parent": run_id})
 
         self._database.transact(work)
@@ -338,7 +339,7 @@ class Evaluations:
         return self.get(run.id)
 
     def _regraded(self, parent: Run, graders: dict[str, Any]) -> dict[str, Any]:
-        """The parent's suite with other graders; a gate over the former ones would not hold for them."""
+        """The parent's suite with other graders, without its gate, which is about the former ones."""
         document = RunDefinition.of(parent).document if parent.definition else None
         if document is None:
             document = {"name": parent.suite, "target": {"kind": "replay", "run": parent.id}, "dataset": []}
@@ -356,7 +357,7 @@ class Evaluations:
             return spec.run
 
     def delete(self, run_id: str, record: Recorder = unrecorded) -> None:
-        """Delete a run with everything that belongs to it."""
+        """Delete a run with all its rows."""
         run = self._required(run_id)
         states = self._database.read("SELECT state FROM jobs WHERE run = ?", run_id)
         if run.status == "running" or any(state != "done" for (state,) in states):
@@ -386,7 +387,7 @@ def _no_job(run: Run, *options: str) -> str:
     return f"was started by the command line, not here; continue there with: {resume}"
 
 
-def _asking_all_cases(run: Run) -> Run:
+def _with_all_cases(run: Run) -> Run:
     try:
         return include_all_cases(run)
     except ConfigError:
@@ -403,9 +404,9 @@ def _plain(entry: str | Mapping[str, Any]) -> str | dict[str, Any]:
     return entry if isinstance(entry, str) else dict(entry)
 
 
-def _timeout_s(run: Run, asked: EvaluationRequest) -> float | None:
-    """What bounds each call of the agent; None where the target has another way to say it."""
-    said = asked.timeout_s if asked.timeout_s is not None else run.target.get("timeout")
+def _timeout_s(run: Run, request: EvaluationRequest) -> float | None:
+    """The timeout of each call of the agent; None if the target has another option for it."""
+    said = request.timeout_s if request.timeout_s is not None else run.target.get("timeout")
     if isinstance(said, int | float):
         return float(said)
     return DEFAULT_TIMEOUT_S if run.target.get("kind") == "http" else None
@@ -417,13 +418,13 @@ def _early_stop(run: Run) -> EarlyStop | None:
 
 
 def _warnings(run: Run) -> tuple[str, ...]:
-    """Those that the run keeps, and why it does not end early; once it is completed, its verdict has that."""
+    """The run's warnings, and why it does not stop early; the verdict of a completed run has that."""
     obstacle = None if run.status == "completed" else obstacle_warning(run)
     return run.warnings if obstacle is None else (*run.warnings, obstacle)
 
 
-def _shown(run: Run, asked: EvaluationRequest | None, results: int) -> Evaluation:
-    asked = asked or EvaluationRequest()
+def _shown(run: Run, request: EvaluationRequest | None, results: int) -> Evaluation:
+    request = request or EvaluationRequest()
     url = run.target.get("url")
     return Evaluation(
         id=run.id,
@@ -431,14 +432,14 @@ def _shown(run: Run, asked: EvaluationRequest | None, results: int) -> Evaluatio
         status=run.status,
         agent_endpoint_url=url if isinstance(url, str) else None,
         target={key: value for key, value in run.target.items() if key != "fingerprint"},
-        test_case_ids=asked.test_case_ids,
-        tag=asked.tag,
+        test_case_ids=request.test_case_ids,
+        tag=request.tag,
         grader_ids=list(run.graders),
         repeats=run.repeats,
-        concurrency=asked.concurrency,
-        timeout_s=_timeout_s(run, asked),
-        baseline_id=asked.baseline_id,
-        stop_early=asked.stop_early,
+        concurrency=request.concurrency,
+        timeout_s=_timeout_s(run, request),
+        baseline_id=request.baseline_id,
+        stop_early=request.stop_early,
         stopped=_early_stop(run),
         calls_saved=run.calls_saved,
         warnings=_warnings(run),

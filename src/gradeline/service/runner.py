@@ -1,7 +1,7 @@
-"""Works on the runs that wait in the store: some at the same time, with the same engine as the command line.
+"""Executes the runs of the queue, some at the same time, with the same engine as the command line.
 
-One thread claims runs and keeps the claims alive; another has an event loop in which the runs are worked on. So no
-request waits for a run, and no busy run lets its claim lapse.
+One thread claims runs and sends heartbeats; another has an event loop that executes the runs. So no request waits for a
+run, and no busy run loses its claim.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _log = logging.getLogger("gradeline.service")
 
 _POLL_S = 1.0
 _CANCEL_GRACE_S = 3.0
-"""How long a cancelled run's calls in flight may take to finish."""
-_LAST_WORDS_S = 1.0
-"""How long what was cancelled may take to let go."""
+"""Seconds that the calls in flight of a cancelled run may take to finish."""
+_CANCELLED_TASKS_S = 1.0
+"""Seconds that cancelled tasks may take to end."""
 _PROBATION_S = 30.0
-"""How long a run is worked on before another begins, where a process ended while it worked on this one."""
-_PAUSE_S = 2.0
-"""Before a run is given back that the store would not take rows of; to the power of how often that was."""
-_LONGEST_PAUSE_S = 60.0
+"""Seconds that a run during which a process died is executed without any other."""
+_BACKOFF_BASE_S = 2.0
+"""Base of the pause before a run whose rows could not be stored is released; the exponent is the attempt."""
+_MAX_BACKOFF_S = 60.0
 
 
 class RunEngine(NamedTuple):
@@ -102,7 +102,7 @@ class Runner:
         self.log: EventLog = events.log
         self.queue = Queue(database, self.log, settings.lease_s)
         self.worker_deaths = LabelledCounter()
-        """Worker processes of user code that ended by themselves or had to be killed, by reason."""
+        """Number of worker processes that died or were killed, by reason."""
         self._settings = settings
         self._storage = storage
         self._secrets = secrets
@@ -110,7 +110,7 @@ class Runner:
         self._egress = egress
         self._events = events
         self._run_engine = run_engine
-        self._held: dict[str, ClaimedRun] = {}
+        self._claimed: dict[str, ClaimedRun] = {}
         self._tasks: dict[str, Future[None]] = {}
         self._lock = Lock()
         self._wake = Signal()
@@ -119,7 +119,7 @@ class Runner:
         self._threads: list[Thread] = []
 
     def start(self) -> None:
-        """Begin to take up what waits."""
+        """Begin to claim runs."""
         if self._loop is not None:
             return
         self._loop = RunLoop()
@@ -132,7 +132,7 @@ class Runner:
             thread.start()
 
     def stop(self, drain_s: float = 8.0) -> None:
-        """Take up nothing more; let what is in flight finish, and give back what is not done in this time."""
+        """Claim no more runs, finish calls in flight, and release the runs that are not done in this time."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
@@ -140,39 +140,39 @@ class Runner:
         self._wake.set()
         self._threads[1].join()
         self._guarded(self.queue.announce_stop)
-        deadline = monotonic() + max(0.0, drain_s - 2 * _LAST_WORDS_S - self._run_engine.shutdown_s)
+        deadline = monotonic() + max(0.0, drain_s - 2 * _CANCELLED_TASKS_S - self._run_engine.shutdown_s)
         with self._lock:
-            held, tasks = list(self._held.values()), list(self._tasks.values())
-        for one in held:
+            claimed, tasks = list(self._claimed.values()), list(self._tasks.values())
+        for one in claimed:
             one.released = True
             loop.call_soon_threadsafe(one.stop.set, "the service stops")
         self._await(tasks, deadline - monotonic())
-        for one in held:
+        for one in claimed:
             loop.call_soon_threadsafe(one.abort)
         ended = asyncio.run_coroutine_threadsafe(_others_done(), loop)
         with suppress(TimeoutError):
-            ended.result(_LAST_WORDS_S + self._run_engine.shutdown_s / 2)
+            ended.result(_CANCELLED_TASKS_S + self._run_engine.shutdown_s / 2)
         loop.call_soon_threadsafe(loop.stop)
-        self._threads[0].join(_LAST_WORDS_S)
+        self._threads[0].join(_CANCELLED_TASKS_S)
         if not self._threads[0].is_alive():
             loop.close()
 
     def wake(self) -> None:
-        """There is something new in the queue."""
+        """Look at the queue now."""
         self._wake.set()
 
     @property
     def stopping(self) -> bool:
-        """Whether no more runs are taken up."""
+        """True if no more runs are claimed."""
         return self._stopping.is_set()
 
     @property
     def running(self) -> int:
-        """How many runs are worked on here."""
-        return len(self._held)
+        """Number of runs that are executed here."""
+        return len(self._claimed)
 
     def _await(self, tasks: list[Future[None]], seconds: float) -> None:
-        """Wait for them, beating for those that are left."""
+        """Wait for the tasks, and send heartbeats for those that are left."""
         deadline = monotonic() + seconds
         while monotonic() < deadline and not all(task.done() for task in tasks):
             self._guarded(self._beat)
@@ -194,7 +194,7 @@ class Runner:
         return min(_POLL_S, self._settings.lease_s / 5)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """The store may be away for a while; what is held is then decided by the tokens."""
+        """Log an error of the store, which may be unavailable for a while: fencing tokens then decide who has a run."""
         try:
             work()
         except StoreError as error:
@@ -203,43 +203,43 @@ class Runner:
             _log.exception("the queue")
 
     def _claim(self) -> None:
-        while not self._stopping.is_set() and len(self._held) < self._run_engine.max_runs and not self._on_probation:
-            claim = self.queue.claim(self._held)
+        while not self._stopping.is_set() and len(self._claimed) < self._run_engine.max_runs and not self._on_probation:
+            claim = self.queue.claim(self._claimed)
             if claim is None:
                 return
             self._begin(claim)
 
     @property
     def _on_probation(self) -> bool:
-        """A run is worked on that a process has died of, or with: so far alone, so that it is known which of them."""
+        """True while a run during which a process died is executed alone, to find out whether it is the cause."""
         with self._lock:
-            suspects = [one for one in self._held.values() if one.claim.crashes]
+            suspects = [one for one in self._claimed.values() if one.claim.crashes]
         return any(monotonic() - one.started < _PROBATION_S for one in suspects)
 
     def _begin(self, claim: Claim) -> None:
-        held = ClaimedRun(self._storage, self.queue, self.log, claim, self._events.changed)
+        claimed = ClaimedRun(self._storage, self.queue, self.log, claim, self._events.changed)
         self._events.changed(claim.run)
         loop = self._loop
         if loop is None:
-            release_quietly(held)
+            release_quietly(claimed)
             return
         with self._lock:
-            self._held[claim.run] = held
-            task = asyncio.run_coroutine_threadsafe(self._work(held), loop)
+            self._claimed[claim.run] = claimed
+            task = asyncio.run_coroutine_threadsafe(self._work(claimed), loop)
             self._tasks[claim.run] = task
-        task.add_done_callback(lambda _: self._forget(claim.run, held))
+        task.add_done_callback(lambda _: self._forget(claim.run, claimed))
 
-    def _forget(self, run: str, held: ClaimedRun) -> None:
+    def _forget(self, run: str, claimed: ClaimedRun) -> None:
         with self._lock:
-            if self._held.get(run) is held:
-                del self._held[run], self._tasks[run]
+            if self._claimed.get(run) is claimed:
+                del self._claimed[run], self._tasks[run]
         self._wake.set()
 
     def _beat(self) -> None:
         with self._lock:
-            held = dict(self._held)
-        wanted = self.queue.heartbeat(one.claim for one in held.values())
-        for run, one in held.items():
+            claimed = dict(self._claimed)
+        wanted = self.queue.heartbeat(one.claim for one in claimed.values())
+        for run, one in claimed.items():
             if run not in wanted:
                 if not one.ended and not one.lost:
                     one.lost = True
@@ -247,63 +247,63 @@ class Runner:
             elif wanted[run] == "cancel" and not one.cancelled:
                 self._cancel(one)
 
-    def _cancel(self, held: ClaimedRun) -> None:
+    def _cancel(self, claimed: ClaimedRun) -> None:
         loop = self._loop
         if loop is not None:
-            held.cancelled = True
-            self._soon(held.stop.set, CANCELLED)
-            self._soon(loop.call_later, _CANCEL_GRACE_S, held.abort)
+            claimed.cancelled = True
+            self._soon(claimed.stop.set, CANCELLED)
+            self._soon(loop.call_later, _CANCEL_GRACE_S, claimed.abort)
 
     def _soon(self, act: Callable[..., object], *arguments: object) -> None:
-        """Do it in the event loop, as long as there is one."""
+        """Call this in the event loop, if there is one."""
         loop = self._loop
         if loop is not None:
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(act, *arguments)
 
-    async def _work(self, held: ClaimedRun) -> None:
-        """Work on one run to whatever end; nothing of it may end the runner."""
-        run_id = held.claim.run
-        held.task = asyncio.current_task()
+    async def _work(self, claimed: ClaimedRun) -> None:
+        """Execute one run; no error of it may end the runner."""
+        run_id = claimed.claim.run
+        claimed.task = asyncio.current_task()
         try:
-            if held.claim.attempts > MAX_ATTEMPTS:
+            if claimed.claim.attempts > MAX_ATTEMPTS:
                 tried = f"given up: {MAX_ATTEMPTS} times it was begun, and no result could be stored; the log says why"
-                held.end(status="failed", error_message=tried)
+                claimed.end(status="failed", error_message=tried)
                 return
-            await self._execute(held)
+            await self._execute(claimed)
         except LostClaimError:
             _log.warning("run %s: another process has it now", run_id)
         except StoreError as error:
-            if held.lost:
+            if claimed.lost:
                 _log.warning("run %s: another process has it now", run_id)
                 return
             _log.warning("run %s: broken off, and begun again soon: %s", run_id, error)
             with suppress(asyncio.CancelledError):
-                await asyncio.sleep(min(_LONGEST_PAUSE_S, _PAUSE_S**held.claim.attempts))
-            release_quietly(held)
+                await asyncio.sleep(min(_MAX_BACKOFF_S, _BACKOFF_BASE_S**claimed.claim.attempts))
+            release_quietly(claimed)
         except (GradelineError, ServiceError) as error:
-            _end_quietly(held, error, str(error))
+            _end_quietly(claimed, error, str(error))
         except asyncio.CancelledError as error:
-            _end_quietly(held, error, "the run was broken off")
+            _end_quietly(claimed, error, "the run was broken off")
         except Exception as error:
             _log.exception("run %s", run_id)
-            _end_quietly(held, error, f"a defect of gradeline: {type(error).__name__}")
+            _end_quietly(claimed, error, f"a defect of gradeline: {type(error).__name__}")
 
-    async def _execute(self, held: ClaimedRun) -> None:
-        run = held.begin()
+    async def _execute(self, claimed: ClaimedRun) -> None:
+        run = claimed.begin()
         definition = RunDefinition.of(run)
         document = document_of(definition, run.id)
         secrets = open_secrets(document, self._secrets, calls_target=run.parent is None)
         suite = suite_for_run(document, secrets, self._settings)
-        held.baseline = baseline_of(self._database, run.id)
+        claimed.baseline = baseline_of(self._database, run.id)
         # an operator may have lowered the maximum since the run was started
         options = limit_concurrency(definition.options, suite, self._settings)
         planning = plan_stored_run(
-            self._storage, run, suite, options, self._access(secrets), retry_failed=held.claim.retry_failed
+            self._storage, run, suite, options, self._access(secrets), retry_failed=claimed.claim.retry_failed
         )
         async with planning as spec:
-            observer = RunObserver(stop=held.stop)
-            await execute_run(self._storage, spec, held, observer, self._run_engine.engine)
+            observer = RunObserver(stop=claimed.stop)
+            await execute_run(self._storage, spec, claimed, observer, self._run_engine.engine)
 
     def _access(self, secrets: RunSecrets) -> Access:
         access = run_access(secrets, self._egress, self._settings.max_concurrency)
@@ -312,10 +312,10 @@ class Runner:
         return access._replace(policy=self._egress.current()) if self._run_engine.is_remote else access
 
 
-def _end_quietly(held: ClaimedRun, cause: BaseException, message: str) -> None:
-    """Say that the run failed, unless it has ended already or is another's."""
+def _end_quietly(claimed: ClaimedRun, cause: BaseException, message: str) -> None:
+    """Store that the run failed, unless it has ended or another process has it."""
     with suppress(StoreError):
-        held.end(cause, status="failed", error_message=message[:2000])
+        claimed.end(cause, status="failed", error_message=message[:2000])
 
 
 async def _others_done() -> None:

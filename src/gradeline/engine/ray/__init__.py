@@ -1,5 +1,5 @@
-"""Runs on a Ray cluster: the driver plans and hands out chunks of cases, workers on every node do them.
+"""Runs on a Ray cluster: the driver plans chunks of cases, and workers on every node execute them.
 
-A worker asks the agent, grades, and writes straight to PostgreSQL; the driver hears counts alone. What a dead worker
-had in hand is done again by another, which finds in the store what was done before.
+A worker calls the agent, grades, and writes directly to PostgreSQL; the driver only gets counts. The chunks of a worker
+that died are repeated by another, which finds in the store what is done.
 """

@@ -1,4 +1,4 @@
-"""Cases that one worker does at a time."""
+"""Chunks of cases for workers, and the queue that hands them out."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from gradeline.model import Storage
 from gradeline.stats.sequential import LOOKS
 
 FEWEST, MOST = 100, 500
-"""Cases in a chunk: enough that handing it out costs nothing, few enough that doing it again costs little."""
+"""Cases in a chunk: enough that sending it costs nothing, few enough that repeating it costs little."""
 WANTED_SECONDS = 10.0
-"""What a chunk is to take; 5 to 30 seconds are as good."""
+"""The intended duration of a chunk; 5 to 30 seconds are as good."""
 LANES = 2
-"""Chunks that a worker has in hand: while the last calls of one end, those of the next begin."""
+"""Chunks that a worker has at the same time: the calls of the next begin while the last of one end."""
 
 
 class Chunk(NamedTuple):
-    """Some cases of a run, in the order of its dataset."""
+    """Cases of a run, in the order of its dataset."""
 
     number: int
     planned: tuple[Planned, ...]
     tries: int = 0
-    """How often it was begun before and not heard of again."""
+    """Earlier attempts that did not return."""
 
     @property
     def cases(self) -> tuple[str, str]:
-        """The first and the last."""
+        """The first and the last case."""
         return self.planned[0].key.case, self.planned[-1].key.case
 
 
 class ChunkResult(NamedTuple):
-    """What came of a chunk."""
+    """The result of a chunk."""
 
     work: dict[Work, int]
     seconds: float
@@ -47,17 +47,17 @@ class ChunkResult(NamedTuple):
     refused: str | None = None
     """Why a provider refused every call of this worker so far."""
     faults: tuple[Problem, ...] = ()
-    """What keeps every case from being asked or graded until a person has fixed it."""
+    """Problems that a person must fix before any case can be called or graded."""
     lost_store: str | None = None
-    """Why not all of it could be stored; the rest is to be done again."""
+    """Why not all of it could be stored; the rest must be repeated."""
     deaths: tuple[str, ...] = ()
-    """Why processes of user code died in the worker since its last chunk was done, one for each."""
+    """Reasons why processes of user code died in the worker since its last chunk, one for each."""
     refusals: int = 0
-    """Addresses that the egress policy refused there since then."""
+    """Number of addresses that the egress policy refused there since then."""
 
 
 def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned]:
-    """What is left of a chunk that may have been begun before."""
+    """What is missing of a chunk that may have been started before."""
     cases = list(dict.fromkeys(one.key.case for one in chunk.planned))
     stored = {found.key[1:]: found for found in storage.keys_of(task.run.id, cases)}
     for one in chunk.planned:
@@ -73,10 +73,10 @@ def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned
 
 
 class ChunkQueue:
-    """Hands out the chunks of a plan, first those that were given back; each until it is done.
+    """Hands out the chunks of a plan, returned ones first, until each is done.
 
-    Where the end of the plan is in sight, chunks become smaller and smaller, so that all workers end together; but not
-    so small that the calls in flight would be fewer than they may be.
+    Near the end of the plan chunks become smaller, so that all workers end at the same time, but not so small that
+    fewer calls are in flight than the concurrency allows.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class ChunkQueue:
         concurrency: int,
         most: int = MOST,
     ) -> None:
-        """``take_note`` is told of every case as it is planned; a reason that it gives is why there are no more.
+        """``take_note`` is called with every planned case; a reason that it returns ends the plan.
 
         ``concurrency`` is that of all workers together; a chunk has at most ``most`` cases.
         """
@@ -102,20 +102,20 @@ class ChunkQueue:
         self._changed = asyncio.Condition()
         self._exhausted = False
         self._in_sight = 0
-        """Cases that were left when the end of the plan was seen."""
+        """Number of cases that were left when the plan was read to its end."""
         self._ended = False
         self._most = most
         self._size = min(FEWEST, most)
         self.over = asyncio.Event()
-        """Nothing is left to be done."""
+        """Set when nothing is left to do."""
 
     @property
     def most_tried(self) -> Chunk | None:
-        """Of those that wait, the one that was begun most often."""
+        """The waiting chunk with the most attempts."""
         return max(self._returned, key=lambda chunk: chunk.tries, default=None)
 
     async def take(self) -> Chunk | None:
-        """The next chunk, waited for where another may still come back; None when all is done."""
+        """The next chunk, after a wait if one may still be returned; None when all is done."""
         async with self._changed:
             while True:
                 chunk = self._returned.popleft() if self._returned else await self._next()
@@ -128,7 +128,7 @@ class ChunkQueue:
                 await self._changed.wait()
 
     async def done(self, chunk: Chunk, seconds: float) -> None:
-        """The chunk is done; the time it took decides how large the next ones are."""
+        """The chunk is done; its duration decides the size of the next ones."""
         async with self._changed:
             self._out.discard(chunk.number)
             fitting = len(chunk.planned) * WANTED_SECONDS / max(seconds, 0.001)
@@ -136,7 +136,7 @@ class ChunkQueue:
             self._settle()
 
     async def give_back(self, chunk: Chunk) -> None:
-        """The chunk is to be done by somebody else."""
+        """Return a chunk for another worker."""
         async with self._changed:
             self._out.discard(chunk.number)
             if not self._ended:
@@ -167,7 +167,7 @@ class ChunkQueue:
         return Chunk(next(self._numbers), tuple(self._ahead.popleft() for _ in range(size)))
 
     async def _read_ahead(self, cases: int) -> None:
-        """Have so many cases ready that need work, where there are so many."""
+        """Read the plan until this number of cases needs work, or to its end."""
         while len(self._ahead) < cases and not self._exhausted:
             one = next(self._planned, None)
             if one is None or self._take_note(one) is not None:
@@ -177,11 +177,11 @@ class ChunkQueue:
             if one.work is not Work.REUSE:
                 self._ahead.append(one)
             if one.position % MOST == 0:
-                await asyncio.sleep(0)  # a long row of them must not keep everybody else waiting
+                await asyncio.sleep(0)  # many of them in a row must not block other tasks
 
 
 def chunk_limit(task: RunTask, workers: int) -> int:
-    """The most cases of a chunk: where a run may end early, all workers together have no more than one look needs."""
+    """Maximum cases of a chunk: if a run may stop early, all workers together have no more than one look needs."""
     if task.looks is None or task.run.early is None:
         return MOST
     look = task.run.early.of * task.run.repeats / LOOKS
@@ -189,7 +189,7 @@ def chunk_limit(task: RunTask, workers: int) -> int:
 
 
 def shares(concurrency: int, workers: int) -> Sequence[int]:
-    """The calls in flight that each worker may have: together as many as the run may have."""
+    """Maximum calls in flight of each worker; the sum is that of the run."""
     workers = max(1, min(workers, concurrency))
     each, more = divmod(concurrency, workers)
     return [each + (number < more) for number in range(workers)]

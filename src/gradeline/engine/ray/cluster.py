@@ -1,4 +1,4 @@
-"""The Ray cluster that runs are worked on: one of this machine alone, or one that is there already."""
+"""The Ray cluster of a run: a local one that is started for it, or an existing one."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _NOT_SENT = (
     "*.db-shm",
     "*.db-wal",
 )
-"""Of a suite's folder: what no worker needs, and what nobody else is to see."""
+"""Files of a suite's folder that are not sent: workers do not need them, or they are secret."""
 _SAFE = {
-    # the local cluster listens on 127.0.0.1 alone, and asks for its token
+    # the local cluster only listens on 127.0.0.1, and requires a token
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_AUTH_MODE": "token",
 }
 _ALWAYS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    # seconds for which a cluster is tried that does not let this process in
+    # seconds until a cluster that refuses this process is given up
     "RAY_NUM_REDIS_GET_RETRIES": "5",
 }
 
@@ -49,23 +49,23 @@ class Cluster(NamedTuple):
     """A cluster that this process has joined."""
 
     workers: int
-    """Processes that can work at the same time."""
+    """Maximum worker processes."""
     shipped: bool
-    """Whether the suite's folder was sent to the nodes."""
+    """True if the suite's folder was sent to the nodes."""
     nodes: int
 
 
 def require_ray() -> None:
-    """`ConfigError` where Ray is not installed. It is not loaded yet: it reads its environment when it is."""
+    """`ConfigError` if Ray is not installed. It is not imported here: it reads its environment on import."""
     if find_spec("ray") is None:
         raise ConfigError(Problem(_PLACE, "Ray is not installed; install it with: pip install 'gradeline[ray]'"))
 
 
 @contextmanager
 def joined(address: str | None, folder: Path | None = None, workers: int | None = None) -> Iterator[Cluster]:
-    """A cluster of this machine with so many workers, by default one for each core; or the one at ``address``.
+    """A local cluster with this number of workers (default: one per core), or the one at ``address``.
 
-    To the latter the ``folder`` is sent, so that every node has the suite's code.
+    The ``folder`` is sent to a remote one, so that every node has the suite's code.
     """
     require_ray()
     with _local(workers) if address is None else _remote(address, folder):
@@ -91,14 +91,14 @@ def _local(workers: int | None) -> Iterator[None]:
         with _environment({**_ALWAYS, **_SAFE, **token, "RAY_TMPDIR": scratch}):
             try:
                 _join(
-                    address="local",  # whatever RAY_ADDRESS says
+                    address="local",  # ignores RAY_ADDRESS
                     num_cpus=workers or os.cpu_count() or 1,
                     include_dashboard=False,
                     _node_ip_address="127.0.0.1",
                     _temp_dir=scratch,
                 )
             except Exception as error:
-                raise GradelineError(f"a Ray cluster of this machine could not be started: {_told(error)}") from error
+                raise GradelineError(f"cannot start a local Ray cluster: {_one_line(error)}") from error
             yield
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -108,7 +108,7 @@ def _local(workers: int | None) -> Iterator[None]:
 def _remote(address: str, folder: Path | None) -> Iterator[None]:
     if "://" in address:
         reason = (
-            f"{address!r} is no address of a cluster; write HOST:6379, and run gradeline on a node of the cluster (any"
+            f"invalid cluster address {address!r}: use HOST:6379, and run gradeline on a node of the cluster (any"
             " node, or by: ray job submit)"
         )
         raise ConfigError(Problem("--ray-address", reason))
@@ -123,7 +123,7 @@ def _remote(address: str, folder: Path | None) -> Iterator[None]:
 
 
 def _clear_away() -> None:
-    """What the cluster of a killed process left behind; the processes themselves end with it."""
+    """Delete the files that the cluster of a killed process left; its processes end by themselves."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}*-*"):
         owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
         if owner.isdecimal() and not _lives(int(owner)):
@@ -141,8 +141,8 @@ def _lives(pid: int) -> bool:
 
 
 def _join(**options: Any) -> None:
-    """Ray sets a handler of its own, by which a polite kill would no longer end a run in good order."""
-    import ray  # only now: it reads its environment once, when it is loaded
+    """Join with these options. Ray replaces the SIGTERM handler, which stops a run cleanly; it is restored."""
+    import ray  # only now: it reads its environment on import
 
     handler = signal.getsignal(signal.SIGTERM)
     ray.init(namespace=NAMESPACE, log_to_driver=False, configure_logging=False, **options)
@@ -151,50 +151,50 @@ def _join(**options: Any) -> None:
 
 
 def _require_reachable(address: str) -> None:
-    """Ray itself tries for a minute, and then ends the whole process."""
+    """`ConfigError` if nothing listens there: Ray would try for a minute and then end the process."""
     import socket
 
     host, _, port = address.rpartition(":")
     if address == "auto":
         return
     if not host or not port.isdecimal():
-        raise ConfigError(Problem("--ray-address", f"{address!r} is no address; write HOST:6379, or auto"))
+        raise ConfigError(Problem("--ray-address", f"invalid cluster address {address!r}: use HOST:6379 or auto"))
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, OverflowError) as error:
         reason = (
-            f"no cluster answers at {address} ({getattr(error, 'strerror', None) or error}); see that it runs"
-            " (ray status), and that this machine may reach its port"
+            f"no cluster answers at {address} ({getattr(error, 'strerror', None) or error}); check that it runs"
+            " (ray status) and that this machine can reach its port"
         )
         raise ConfigError(Problem("--ray-address", reason)) from None
 
 
 def _refusal(address: str, error: Exception) -> ConfigError:
-    told = _told(error)
+    message = _one_line(error)
     whole = str(error)
     if "Failed to connect" in whole or "auth" in f"{type(error).__name__} {whole}".lower():
-        # a refused token is told in no other way
+        # a refused token is not reported in any other way
         reason = (
-            f"the cluster at {address} answers, and does not let this process in; set RAY_AUTH_MODE=token and"
-            " RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to what the cluster was started with"
+            f"the cluster at {address} refuses this process; set RAY_AUTH_MODE=token and"
+            " RAY_AUTH_TOKEN (or RAY_AUTH_TOKEN_PATH) to the values that the cluster was started with"
         )
     elif "Version mismatch" in whole:
-        reason = f"the cluster at {address} has other versions; install the same Ray and Python there and here ({told})"
+        reason = f"the cluster at {address} has other versions; install the same Ray and Python here ({message})"
     elif "package" in whole.lower() and "size" in whole.lower():
-        reason = f"the suite's folder is too large to be sent to the nodes; move data out of it ({told})"
+        reason = f"the suite's folder is too large to send to the nodes; move data out of it ({message})"
     else:
-        reason = f"the cluster at {address} could not be joined: {told}"
+        reason = f"cannot join the cluster at {address}: {message}"
     return ConfigError(Problem("--ray-address", reason))
 
 
-def _told(error: BaseException) -> str:
-    """What an error says, in one line."""
+def _one_line(error: BaseException) -> str:
+    """The message of an error in one line."""
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """These variables for Ray's processes, as long as the block lasts."""
+    """Set these environment variables during the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

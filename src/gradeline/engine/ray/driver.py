@@ -1,4 +1,4 @@
-"""Hands out the chunks of a run to the workers of a cluster, and hears what became of them."""
+"""Sends the chunks of a run to the workers of a cluster, and collects their results."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("gradeline")
 
-_HEARD_EVERY = 0.5
+_POLL_S = 0.5
 _MOST_TRIES = 5
-"""How often a chunk is begun before it is taken for the cause."""
+"""Attempts of a chunk until it counts as the cause of the deaths of workers."""
 _REFUSED_TRIES = 1
-"""How often a chunk whose calls are all refused is tried again, for a success of another worker to show."""
+"""Retries of a chunk whose calls are all refused; another worker's call may succeed meanwhile."""
 _PAUSE_SECONDS = 1.0
-"""Before a chunk is tried again that could not be stored; doubled each time."""
+"""Seconds before a chunk that could not be stored is retried; doubled each time."""
 _CLOSING_SECONDS = 3.0
-_TOO_LONG = 20.0
-"""After so long without a worker a person is told what is waited for."""
+_LONG_WAIT_S = 20.0
+"""Seconds without a worker after which a message says what the run waits for."""
 
 
 class RayEngine:
-    """Runs suites on a cluster, which it joins when the first one is ready to run."""
+    """Executes runs on a cluster, which it joins with the first run."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class RayEngine:
         *,
         at_once: int = 1,
     ) -> None:
-        """``store`` is the URL that workers write to; ``tell`` is for what a person should hear of.
+        """``store`` is the URL that workers write to; ``tell`` reports messages for a person.
 
-        ``at_once`` runs share the workers: each has a part of its own, so that none waits for another's end.
+        ``at_once`` runs share the workers: each has its own part, so that none waits for another.
         """
         require_shared(store)
         require_ray()
@@ -66,7 +66,7 @@ class RayEngine:
         self._wanted_parts = at_once
         self._free_parts: list[int] = []
         self.at_once = at_once
-        """Runs that have workers of their own side by side; known when the cluster is joined."""
+        """Maximum runs with workers of their own; known when the cluster is joined."""
 
     def __enter__(self) -> RayEngine:
         return self
@@ -75,13 +75,13 @@ class RayEngine:
         self.close()
 
     def close(self) -> None:
-        """Leave the cluster; one of this machine ends."""
+        """Leave the cluster; a local one ends."""
         self._cluster = None
         self._lessors.clear()
         self._stack.close()
 
     def join(self, folder: Path | None = None) -> Cluster:
-        """Join the cluster, unless that is done; ``folder`` is sent to its nodes."""
+        """Join the cluster once; ``folder`` is sent to its nodes."""
         if self._cluster is None:
             if self._address is None:
                 self._tell("starting a Ray cluster on this machine")
@@ -96,7 +96,7 @@ class RayEngine:
     async def __call__(
         self, storage: Storage, prepared: PreparedRun, task: RunTask, stop: Stop | None = None
     ) -> ExecutionResult:
-        """Do what is missing of a run, as `run_local` does."""
+        """Execute what is missing of a run, as `run_local` does."""
         cluster = self.join(prepared.suite.folder if self._address is not None else None)
 
         async def work_through(lock: RunLock, run: Run, stop: Stop) -> ExecutedCases:
@@ -106,13 +106,13 @@ class RayEngine:
                 lessor = self._lessor(run, task)
                 async with WorkerGroup(
                     storage, taken, job, workers, stop, self._tell, prepared.observer, lessor
-                ) as fleet:
-                    return ExecutedCases(await fleet.work_through())
+                ) as workers_of_run:
+                    return ExecutedCases(await workers_of_run.work_through())
 
         return await run_under_lock(storage, task, stop, work_through)
 
     def _lessor(self, run: Run, task: RunTask) -> ActorCallLeases | None:
-        """One for all who call this agent so often, whatever run they belong to; kept beyond the run's end."""
+        """The rate limit of this agent for all runs; it outlives this run."""
         rate = task.limits.rate
         if rate is None or not task.calls_agent:
             return None
@@ -124,7 +124,7 @@ class RayEngine:
 
     @contextmanager
     def _part(self) -> Iterator[int]:
-        """How many workers a run has; where all parts are taken one, which waits for a free processor."""
+        """The number of workers of a run; if all parts are taken 1, which waits for a free processor."""
         part = max(self._free_parts, default=0)
         if not part:
             yield 1
@@ -137,17 +137,17 @@ class RayEngine:
 
 
 def require_shared(store: str) -> None:
-    """`ConfigError` where workers elsewhere could not write to the store."""
+    """`ConfigError` if workers on other nodes could not write to the store."""
     if not store.startswith(("postgresql", "postgres:", "postgres+")):
         reason = (
-            "the workers of a cluster write to the store all at once and from other machines, which only a PostgreSQL"
-            " store can take; name one with: --store postgresql://user@host/database"
+            "the workers of a cluster write to the store from several machines, which requires a PostgreSQL store;"
+            " select one with: --store postgresql://user@host/database"
         )
         raise ConfigError(Problem("--engine ray", reason))
 
 
 class WorkerGroup:
-    """The workers of one run: as many as are wanted, a new one for each that dies."""
+    """The workers of one run; one that dies is replaced."""
 
     def __init__(
         self,
@@ -174,12 +174,12 @@ class WorkerGroup:
         limit = chunk_limit(task, number)
         self._chunks = ChunkQueue(task.plan(storage), self._take_note, number, task.limits.concurrency, limit)
         self._done: Counter[Work] = Counter()
-        self._crew: list[Any] = []
+        self._workers_of_run: list[Any] = []
         self._lessor = lessor
         self._told_to_stop = False
         self._fault: Exception | None = None
         self._spent: str | None = None
-        """Why no more calls are planned; those that are planned are made."""
+        """Why no more calls are planned; the planned ones are made."""
 
     async def __aenter__(self) -> WorkerGroup:
         self._worker_class = self._ray.remote(ChunkWorker).options(
@@ -189,8 +189,8 @@ class WorkerGroup:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Let the workers go; a slow one is ended."""
-        closing = [asyncio.ensure_future(_value(worker.close.remote())) for worker in self._crew]
+        """Close the workers; a slow one is killed."""
+        closing = [asyncio.ensure_future(_value(worker.close.remote())) for worker in self._workers_of_run]
         if closing:
             await asyncio.wait(closing, timeout=_CLOSING_SECONDS)
         for task in closing:
@@ -198,17 +198,17 @@ class WorkerGroup:
                 task.cancel()
             elif not task.cancelled():
                 task.exception()  # a worker that is gone needs no closing
-        for worker in self._crew:
+        for worker in self._workers_of_run:
             self._ray.kill(worker)
 
     async def work_through(self) -> Counter[Work]:
-        """Have everything done that is planned, or what of it is done when the run is to end."""
+        """Execute everything that is planned, until the run is stopped."""
         async with asyncio.TaskGroup() as group:
-            crew = [group.create_task(self._keep_at_work(share)) for share in self._shares]
-            listening = group.create_task(self._listen())
+            tasks = [group.create_task(self._keep_at_work(share)) for share in self._shares]
+            polling = group.create_task(self._poll())
             await self._chunks.over.wait()
-            await self._hear_all()
-            for task in (*crew, listening):
+            await self._collect_all()
+            for task in (*tasks, polling):
                 task.cancel()
         if self._fault is not None:
             raise self._fault
@@ -217,7 +217,7 @@ class WorkerGroup:
         return self._done
 
     def _take_note(self, planned: Planned) -> str | None:
-        """Count what needs no work and what is spent; why no more is to be done."""
+        """Count stored cases and calls; the reason if the plan must end."""
         if planned.work is Work.REUSE:
             self._done[Work.REUSE] += 1
             self._task.on_progress(CompletedCase(planned, None, {}))
@@ -226,11 +226,11 @@ class WorkerGroup:
         return self._spent or self._stop.reason
 
     async def _keep_at_work(self, share: int) -> None:
-        """Have one worker at work as long as there is work, in the place of a dead one another."""
+        """Keep one worker busy as long as there is work; replace it if it dies."""
         without_store = 0
         while not self._chunks.over.is_set():
             worker = self._worker_class.remote(self._job_ref, share, self._lessor)
-            self._crew.append(worker)
+            self._workers_of_run.append(worker)
             try:
                 opened = await self._opened(worker)
                 if opened.problems:
@@ -248,22 +248,22 @@ class WorkerGroup:
                 else:
                     await self._fail(StoreError(f"node {opened.node}: {opened.lost_store}"))
             except* self._ray.exceptions.RayActorError as died:
-                await self._mourn(died.exceptions[0])
+                await self._worker_died(died.exceptions[0])
             without_store += 1
-            self._crew.remove(worker)
+            self._workers_of_run.remove(worker)
             self._ray.kill(worker)
 
     async def _opened(self, worker: Any) -> OpenedWorker:
-        """The worker, ready or not; somebody is told where it is long waited for."""
+        """The worker when it is opened; a message is reported if that takes long."""
         opening = asyncio.ensure_future(_value(worker.open.remote()))
-        done, _ = await asyncio.wait({opening}, timeout=_TOO_LONG)
+        done, _ = await asyncio.wait({opening}, timeout=_LONG_WAIT_S)
         if not done:
             self._tell("waiting for a free processor in the cluster")
         opened: OpenedWorker = await opening
         return opened
 
     async def _feed(self, worker: Any) -> None:
-        """Give a worker one chunk after the other."""
+        """Send one chunk after the other to a worker."""
         while (chunk := await self._chunks.take()) is not None:
             _log.debug("chunk %d: %d cases", chunk.number, len(chunk.planned))
             try:
@@ -290,12 +290,12 @@ class WorkerGroup:
             await self._chunks.done(chunk, done.seconds)
 
     async def _given_another_try(self, chunk: Chunk, refusal: str) -> bool:
-        """Whether another worker's calls may show that the provider takes them; if not, the run has failed.
+        """True if the chunk is retried: another worker's calls may succeed meanwhile. If not, the run has failed.
 
         Each try looks into the store for calls that succeeded (see `Pipeline`).
         """
         if self._stop.reason is None and chunk.tries < _REFUSED_TRIES:
-            await self._stop.sleep(_PAUSE_SECONDS)  # for calls in flight elsewhere
+            await self._stop.sleep(_PAUSE_SECONDS)  # for calls in flight of other workers
             await self._chunks.give_back(chunk)
             return True
         self._stop.set(refusal, failed=True)
@@ -310,11 +310,11 @@ class WorkerGroup:
         await self._chunks.give_back(chunk)
 
     async def _pause(self, reason: str, tries: int) -> None:
-        self._tell(f"{reason}; tried again soon")
+        self._tell(f"{reason}; will be retried")
         await self._stop.sleep(_PAUSE_SECONDS * 2**tries)
 
-    async def _mourn(self, error: Exception) -> None:
-        """A worker died: what it had in hand goes to another, unless it is what kills them."""
+    async def _worker_died(self, error: Exception) -> None:
+        """A worker died: its chunks go to another, unless they are the cause."""
         if isinstance(error, self._ray.exceptions.ActorDiedError) and error.actor_init_failed:
             await self._fail(_cannot_begin(error))
             return
@@ -323,51 +323,51 @@ class WorkerGroup:
         if worst is not None and worst.tries >= _MOST_TRIES:
             first, last = worst.cases
             reason = (
-                f"{_MOST_TRIES} workers died over the cases {first!r} to {last!r}; see what they do to memory, and the"
-                f" logs of the cluster. The last one said: {' '.join(str(error).split())[:300]}"
+                f"{_MOST_TRIES} workers died over the cases {first!r} to {last!r}; check their memory use and the"
+                f" logs of the cluster. The last message: {' '.join(str(error).split())[:300]}"
             )
             await self._fail(ConfigError(Problem("--engine ray", reason)))
             return
-        self._tell("a worker died; what it had in hand is done again")
+        self._tell("a worker died; its chunks are repeated")
 
     async def _fail(self, fault: Exception) -> None:
         self._fault = self._fault or fault
         self._stop.set(str(fault))
         await self._end()
 
-    async def _listen(self) -> None:
+    async def _poll(self) -> None:
         # a cancellation may be lost in a wait that ends at the same moment, so it is not all that ends this
         while not self._chunks.over.is_set():
-            await self._stop.sleep(_HEARD_EVERY)
-            await self._hear_all()
+            await self._stop.sleep(_POLL_S)
+            await self._collect_all()
             if self._stop.reason is not None:
                 await self._end()
-                await asyncio.sleep(_HEARD_EVERY)
+                await asyncio.sleep(_POLL_S)
 
-    async def _hear_all(self) -> None:
-        await asyncio.gather(*(self._hear(worker) for worker in list(self._crew)))
+    async def _collect_all(self) -> None:
+        await asyncio.gather(*(self._collect(worker) for worker in list(self._workers_of_run)))
 
-    async def _hear(self, worker: Any) -> None:
+    async def _collect(self, worker: Any) -> None:
         try:
-            heard: WorkerReport = await asyncio.wait_for(_value(worker.hear.remote()), _HEARD_EVERY)
+            report: WorkerReport = await asyncio.wait_for(_value(worker.report.remote()), _POLL_S)
         except (TimeoutError, self._ray.exceptions.RayError):
-            return  # it begins, or ends
-        if heard.tally.done:
-            self._task.on_progress(heard.tally)
-        answered = heard.tally.done - heard.tally.reused - heard.tally.errors
-        if heard.tally.cost is not None or answered > 0:
-            spent = self._spending.paid(Usage(cost=heard.tally.cost), RUN) or self._spending.over()
+            return  # the worker is starting or ending
+        if report.tally.done:
+            self._task.on_progress(report.tally)
+        answered = report.tally.done - report.tally.reused - report.tally.errors
+        if report.tally.cost is not None or answered > 0:
+            spent = self._spending.paid(Usage(cost=report.tally.cost), RUN) or self._spending.over()
             if spent is not None:
                 self._stop.set(spent)
-        if heard.stopped is not None:
-            self._stop.set(heard.stopped)
+        if report.stopped is not None:
+            self._stop.set(report.stopped)
 
     async def _end(self) -> None:
-        """Let the workers finish what is in flight."""
+        """Let the workers finish their calls in flight."""
         await self._chunks.end()
         if not self._told_to_stop and self._stop.reason is not None:
             self._told_to_stop = True
-            for worker in self._crew:
+            for worker in self._workers_of_run:
                 with suppress(self._ray.exceptions.RayError):
                     worker.stop.remote(self._stop.reason)
 
@@ -389,5 +389,5 @@ def _cannot_begin(error: Exception) -> ConfigError:
 
 
 async def _value(ref: Any) -> Any:
-    """What a worker answers."""
+    """The result of a Ray reference."""
     return await ref

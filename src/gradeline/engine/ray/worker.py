@@ -1,4 +1,7 @@
-"""Does chunks of a run, wherever in the cluster it is put. Nothing of Ray is used in here."""
+"""Executes chunks of a run in a process of the cluster, under a rate limit that all workers share.
+
+Only the rate limit imports Ray.
+"""
 
 from __future__ import annotations
 
@@ -38,37 +41,37 @@ if TYPE_CHECKING:
 
 
 class RunJob(NamedTuple):
-    """All that a worker needs to know of a run. It holds secrets, and is never shown."""
+    """Everything a worker needs to know of a run. It has secrets, and its repr does not show them."""
 
     run: Run
     suite: SuiteDefinition
     options: RunOptions
     baselines: Mapping[str, str]
     store: str
-    """Its URL."""
+    """The URL of the store."""
     environment: Mapping[str, str]
-    """The variables that the run's keys are in."""
+    """The environment variables with the run's keys."""
     policy: EgressPolicy | None
     secrets: SecretSet | None
-    """Those whose markers the target and the judges hold."""
+    """The secrets whose markers the target and the judges have."""
     shipped: bool
-    """Whether the suite's folder was sent to the node, and is the current one there."""
+    """True if the suite's folder was sent to the node, where it is the current folder."""
     retry_failed: bool
     calls_agent: bool
     fail_fast: bool
     open_writer: WriterFactory
     target: str
-    """The fingerprint of the agent's side, and those of the graders: the code here must be the same."""
+    """The fingerprint of the target; it and those of the graders must be the same on the worker."""
     graders: Mapping[str, RunGrader]
     before: Counts | None = None
-    """What the run held when the driver took it."""
+    """The counts of the run when the driver claimed it."""
     version: str = __version__
 
     @classmethod
     def of(
         cls, prepared: PreparedRun, task: RunTask, run: Run, store: str, open_writer: WriterFactory, *, shipped: bool
     ) -> Self:
-        """What there is to do of a run. The dataset is not in it: cases come with the chunks."""
+        """The job of a run, without the dataset: the chunks have the cases."""
         environment = prepared.environment.read
         used = {*environment.values(), *prepared.suite.target.secrets}
         return cls(
@@ -95,7 +98,7 @@ class RunJob(NamedTuple):
 
 
 class OpenedWorker(NamedTuple):
-    """A worker that is ready, or why it is not."""
+    """A worker that is ready, or the problems why it is not."""
 
     node: str
     process: int
@@ -104,17 +107,17 @@ class OpenedWorker(NamedTuple):
 
 
 class WorkerReport(NamedTuple):
-    """What happened in a worker since it was last asked."""
+    """What happened in a worker since the last report."""
 
     tally: ProgressCount
     stopped: str | None
 
 
 class ChunkWorker:
-    """Works on chunks of one run; all that it has in hand have this many calls in flight together.
+    """Executes chunks of one run; ``share`` is the maximum of calls in flight of all its chunks together.
 
-    One after the other they are gone through: the next begins when the last case of the one before is taken, so that
-    its calls take the place of those that end, and never all chunks run out of cases at the same time.
+    Chunks are read one after the other: the next begins when the last case of the one before is taken, so that its
+    calls replace those that end, and the chunks never run out of cases at the same time.
     """
 
     def __init__(self, job: RunJob, share: int, lessor: CallLeases | None = None) -> None:
@@ -125,7 +128,7 @@ class ChunkWorker:
         self._stop = Stop()
         self._stops: set[Stop] = set()
         self._turn = asyncio.Lock()
-        """Of the chunk whose cases are taken."""
+        """Held by the chunk whose cases are taken."""
         self._working: set[asyncio.Task[ChunkResult]] = set()
         self._tally = ProgressCount()
         self._deaths: tuple[str, ...] = ()
@@ -134,7 +137,7 @@ class ChunkWorker:
         self._task: RunTask | None = None
 
     async def open(self) -> OpenedWorker:
-        """Make everything ready: code, graders, target, store."""
+        """Open the store, load the code, create the graders and open the target."""
         opened = OpenedWorker(socket.gethostname(), os.getpid())
         job = self._job
         if job.version != __version__:
@@ -171,7 +174,7 @@ class ChunkWorker:
         return opened
 
     async def work(self, chunk: Chunk) -> ChunkResult:
-        """Do what is missing of a chunk; all of that is stored when this returns."""
+        """Execute what is missing of a chunk; all of that is stored when this returns."""
         working = asyncio.create_task(self._work(chunk))
         self._working.add(working)
         working.add_done_callback(self._working.discard)
@@ -203,35 +206,35 @@ class ChunkWorker:
             planned: Iterator[Planned] = replanned(chunk, task, storage) if chunk.tries else iter(chunk.planned)
             async with self._job.open_writer(storage) as writer:
                 pipeline = Pipeline(storage, writer, task, stop)
-                await pipeline.execute(_telling(planned, last_taken))
+                await pipeline.execute(_with_callback(planned, last_taken))
             done = done._replace(work=dict(pipeline.done))
             return done._replace(refused=stop.reason) if stop.failed else done._replace(stopped=stop.reason)
         except ConfigError as error:
             return done._replace(faults=tuple(error.problems))
         except StoreError as error:
             return done._replace(lost_store=str(error))
-        except BaseExceptionGroup as group:  # the first fault ended the others
+        except BaseExceptionGroup as group:  # the first error ended the others
             first = group.exceptions[0]
             if not isinstance(first, StoreError):
                 raise first from None
             return done._replace(lost_store=str(first))
 
-    async def hear(self) -> WorkerReport:
-        """What happened since this was last asked."""
+    async def report(self) -> WorkerReport:
+        """What happened since the last report."""
         tally, self._tally = self._tally, ProgressCount()
         # a refusal comes with its chunk: another worker's calls may have succeeded
         reasons = (stop.reason for stop in self._stops if not stop.failed)
         return WorkerReport(tally, next((reason for reason in reasons if reason is not None), None))
 
     async def stop(self, reason: str) -> None:
-        """Finish what is in flight, begin nothing new."""
+        """Finish the calls in flight, and begin no new ones."""
         self._stop.set(reason)
         for stop in self._stops:
             stop.set(reason)
 
     async def close(self) -> None:
-        """Let go of connections and processes; what is still in flight is given up before."""
-        # else its calls would fail with their connections, and be stored as failures of the agent
+        """Close connections and processes; calls still in flight are cancelled first."""
+        # else calls would fail with their connections, and be stored as failures of the agent
         for working in self._working:
             working.cancel()
         if self._working:
@@ -239,7 +242,7 @@ class ChunkWorker:
         await self._stack.aclose()
 
     def _advance(self, case: CompletedCase | ProgressCount | LookReport) -> None:
-        if isinstance(case, CompletedCase) and case.response is not None:  # what was there already was told of before
+        if isinstance(case, CompletedCase) and case.response is not None:  # stored cases were reported before
             self._tally = self._tally.plus(ProgressCount.of(case))
 
     def _died(self, reason: str) -> None:
@@ -266,14 +269,14 @@ class ChunkWorker:
 
 
 def _other_code(job: RunJob, prepared: PreparedRun) -> list[str]:
-    """What is not the same here as where the run was begun."""
+    """The components whose code differs from that of the driver."""
     here = prepared.run_graders()
     other = [key for key, grader in job.graders.items() if here.get(key) != grader]
     return other if prepared.target.fingerprint == job.target else ["the target", *other]
 
 
-def _telling(planned: Iterator[Planned], last_taken: Callable[[], None]) -> Iterator[Planned]:
-    """The same cases; as the last one is taken, it is told."""
+def _with_callback(planned: Iterator[Planned], last_taken: Callable[[], None]) -> Iterator[Planned]:
+    """The same cases; calls ``last_taken`` when the last one is taken."""
     ahead = next(planned, None)
     while ahead is not None:
         one, ahead = ahead, next(planned, None)
@@ -283,14 +286,14 @@ def _telling(planned: Iterator[Planned], last_taken: Callable[[], None]) -> Iter
 
 
 class RateLimitActor:
-    """Gives leave to call an endpoint, at most so often in a time; one for all workers that call it."""
+    """A rate limit that all workers of an endpoint share; runs as a Ray actor."""
 
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
         self._starts: deque[float] = deque(maxlen=rate.calls)
 
     def lease(self, wanted: int) -> list[float]:
-        """In how many seconds each of the next calls may begin."""
+        """The delays in seconds after which the next calls may begin."""
         now = monotonic()
         delays = []
         for _ in range(min(wanted, _MAX_LEASES)):
@@ -303,33 +306,33 @@ class RateLimitActor:
 
 
 class CallLeases(Protocol):
-    """Who is asked for leave."""
+    """Grants leases for calls."""
 
     async def lease(self, wanted: int) -> list[float]: ...
 
 
 class ActorCallLeases:
-    """Asks the `RateLimitActor` of this name, which is somewhere in the cluster; where there is none, it is made.
+    """Gets leases from the `RateLimitActor` of this name in the cluster, and creates it if there is none.
 
-    A keeper lives as long as whoever made it, who may end before the others that ask it.
+    An actor ends with the process that created it, so others may have to create it again.
     """
 
     def __init__(self, name: str, rate: Rate) -> None:
         self._name = name
         self._rate = rate
-        self._keeper: Any = None
+        self._actor: Any = None
 
     def __reduce__(self) -> tuple[type[ActorCallLeases], tuple[str, Rate]]:
         return ActorCallLeases, (self._name, self._rate)
 
     def find(self) -> Any:
-        """The keeper; it lives at least as long as this, where it was made here."""
+        """The actor, created if needed."""
         import ray  # joined by now
 
-        if self._keeper is None:
-            keeper = ray.remote(RateLimitActor).options(name=self._name, get_if_exists=True, num_cpus=0)
-            self._keeper = keeper.remote(self._rate)
-        return self._keeper
+        if self._actor is None:
+            actor = ray.remote(RateLimitActor).options(name=self._name, get_if_exists=True, num_cpus=0)
+            self._actor = actor.remote(self._rate)
+        return self._actor
 
     async def lease(self, wanted: int) -> list[float]:
         from ray.exceptions import RayActorError  # as above
@@ -337,13 +340,13 @@ class ActorCallLeases:
         try:
             delays: list[float] = await self.find().lease.remote(wanted)
         except RayActorError:
-            self._keeper = None
+            self._actor = None
             delays = await self.find().lease.remote(wanted)
         return delays
 
 
 class LeasedRateLimiter:
-    """The turns of one worker. It asks for as many as wait, so that nothing it holds grows old."""
+    """The rate limit of one worker. It requests one lease per waiting call, so that no lease expires unused."""
 
     def __init__(self, lessor: CallLeases) -> None:
         self._lessor = lessor
