@@ -123,7 +123,7 @@ class TestASuiteFile:
                 f"<RunResult 'capitals' {result.run.id}: pass; exact 3 of 4 passed; polite 4 of 4 passed>"
             )
 
-    def test_a_run_is_kept_where_the_command_line_looks(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_run_is_in_the_default_store(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = run_suite("suite.yaml", limit=1).run
         below = folder / "deep" / "er"
         below.mkdir(parents=True)
@@ -192,7 +192,7 @@ class TestASuiteFile:
         with pytest.raises(AttributeError, match=r"these are 2 runs, each with its own summary; look into \.runs"):
             _ = group.summary
 
-    def test_progress_is_told_case_by_case(self, folder: Path) -> None:
+    def test_progress_is_reported_case_by_case(self, folder: Path) -> None:
         told: list[CaseProgress] = []
         run_suite("suite.yaml", store="memory://", concurrency=1, on_progress=told.append)
         assert [(one.done, one.total) for one in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
@@ -201,7 +201,7 @@ class TestASuiteFile:
         }  # fmt: skip
         assert all(one.response is not None and one.run.name == "capitals" for one in told)
 
-    def test_what_a_callback_raises_ends_the_run_which_can_go_on(self, folder: Path) -> None:
+    def test_an_exception_of_a_callback_ends_the_run_which_can_be_resumed(self, folder: Path) -> None:
         def raising(progress: CaseProgress) -> None:
             raise LookupError("no bar")
 
@@ -214,7 +214,7 @@ class TestASuiteFile:
             ran = asyncio.run(resume_run(storage, run.id))
             assert (ran.report.run.status, ran.exit_code) == ("completed", 0)
 
-    def test_letta_files_are_written_where_the_suite_says_so(self, folder: Path) -> None:
+    def test_letta_files_are_written_if_the_suite_names_a_folder(self, folder: Path) -> None:
         run_suite("suite.yaml", store="memory://", overrides={"output": "results"})
         assert sorted(file.name for file in (folder / "results").iterdir()) == [
             "default.jsonl", "suite.json", "summary.json",
@@ -236,7 +236,7 @@ class TestASuiteFile:
 
 
 class TestTheSuiteObject:
-    def test_it_says_what_it_holds(self, folder: Path) -> None:
+    def test_its_repr_shows_the_results(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE + "description: About towns\nsandbox: {}\n")
         suite = Suite.load("suite.yaml")
         assert (suite.name, suite.description, suite.file) == ("capitals", "About towns", folder / "suite.yaml")
@@ -339,7 +339,7 @@ class TestStores:
             list(result.records())
         assert result.summary.cases == 4
 
-    def test_a_store_that_nobody_holds_is_closed(self, tmp_path: Path) -> None:
+    def test_an_unreferenced_store_is_closed(self, tmp_path: Path) -> None:
         result = run_suite(given(), store=f"sqlite:///{tmp_path}/runs.db")
         storage = result.store
         del result
@@ -347,13 +347,13 @@ class TestStores:
         with pytest.raises(StoreError, match="is closed"):
             storage.list_runs()
 
-    def test_records_of_a_result_that_nobody_holds(self, tmp_path: Path) -> None:
+    def test_records_of_an_unreferenced_result(self, tmp_path: Path) -> None:
         assert [record.case for record in run_suite(given(), store=tmp_path / "runs.db").records()] == [
             *CAPITALS,
             "Peru",
         ]
 
-    def test_a_store_that_was_given_open_stays_so(self, tmp_path: Path) -> None:
+    def test_a_store_of_the_caller_stays_open(self, tmp_path: Path) -> None:
         with SqliteStorage(tmp_path / "runs.db") as storage:
             with run_suite(given(), store=storage) as result:
                 assert result.store is storage
@@ -397,7 +397,7 @@ class TestFrames:
         with pytest.raises(ImportError, match="a frame needs pandas or polars: pip install pandas"):
             in_memory().to_frame()
 
-    def test_polars_is_asked_where_pandas_is_not(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_polars_is_used_without_pandas(self, monkeypatch: pytest.MonkeyPatch) -> None:
         types = {name: name for name in ("String", "Float64", "Int64", "Boolean")}
         asked = SimpleNamespace(DataFrame=lambda rows, schema: (len(rows), schema), **types)
         monkeypatch.setitem(sys.modules, "pandas", None)
@@ -503,7 +503,7 @@ class TestEventLoops:
 
         assert asyncio.run(notebook()).summary.cases == 4
 
-    def test_arun_suite_runs_in_the_loop_beside_others(self) -> None:
+    def test_arun_suite_runs_in_the_loop_with_other_tasks(self) -> None:
         async def both() -> list[RunResult]:
             loop = asyncio.get_running_loop()
 
@@ -516,7 +516,7 @@ class TestEventLoops:
         first, second = asyncio.run(both())
         assert {record.response.text for one in (first, second) for record in one.records()} == {"here"}
 
-    def test_a_cancelled_run_can_go_on(self, folder: Path) -> None:
+    def test_a_cancelled_run_can_be_resumed(self, folder: Path) -> None:
         async def cancelled() -> None:
             begun = asyncio.Event()
             running = asyncio.create_task(arun_suite("suite.yaml", on_progress=lambda _: begun.set()))
@@ -596,7 +596,9 @@ class TestInterrupts:
         (run,) = store.list_runs()
         assert (run.status, list(store.records(run.id))) == ("cancelled", [])
 
-    def test_the_run_of_a_file_goes_on(self, folder: Path, heard: Event, caplog: pytest.LogCaptureFixture) -> None:
+    def test_the_run_of_a_file_can_be_resumed(
+        self, folder: Path, heard: Event, caplog: pytest.LogCaptureFixture
+    ) -> None:
         def interrupt(progress: CaseProgress) -> None:
             if progress.done == 1:
                 os.kill(os.getpid(), signal.SIGINT)

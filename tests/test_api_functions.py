@@ -203,7 +203,7 @@ class TestFunctionsInASuite:
         ],
     )  # fmt: skip
     @pytest.mark.parametrize("kind", ["sync", "async"])
-    def test_whatever_a_grader_returns_the_run_and_the_other_grades_are_kept(
+    def test_any_return_value_of_a_grader_leaves_the_run_and_the_other_grades_intact(
         self, give: Callable[[], Any], error_type: str, message: str, kind: str
     ) -> None:
         @grader
@@ -241,7 +241,7 @@ class TestFunctionsInASuite:
         assert (grade.score, grade.rationale) == (0.5, "half \ufffd")
         assert grade.metadata == {"1": "one", "half": "\ufffd", "n": 2**100, "t": [1, 2]}
 
-    def test_what_a_grader_does_wrong_is_an_error_of_its_grade_alone(self) -> None:
+    def test_a_failing_grader_is_an_error_of_only_its_grade(self) -> None:
         release = Event()
 
         @grader
@@ -377,7 +377,7 @@ class TestFunctionsInASuite:
             run_suite(given(target=counted, cache=True), store=store, limit=limit, concurrency=1)
         assert ASKED == ["France", "Spain", "Norway", "Peru"]
 
-    def test_a_bare_name_that_a_built_in_and_a_given_function_have_is_refused(self) -> None:
+    def test_a_name_that_a_built_in_and_a_function_share_is_refused(self) -> None:
         @grader
         def contains(sample: Sample, submission: str) -> GradeResult:
             return GradeResult(0.0)
@@ -392,7 +392,7 @@ class TestFunctionsInASuite:
         assert outcomes(result, "mine")["France"] == "fail"
         assert outcomes(result, "theirs")["France"] == "pass"
 
-    def test_an_object_whose_class_kept_a_built_ins_kind_is_used_itself(self) -> None:
+    def test_an_object_of_a_subclass_with_the_kind_of_a_built_in_is_used_itself(self) -> None:
         class Strict(ContainsGrader):
             def result(self, ctx: GradeContext) -> GradeResult:
                 return GradeResult(0.0, "never")
@@ -455,7 +455,7 @@ class TestFingerprints:
         assert of(cache(made("x"))) != of(cache(made("y")))
         assert of(Agent("x", "1").__call__) != of(Agent("y", "1").__call__)
 
-    def test_code_without_a_file_is_told_apart(self) -> None:
+    def test_code_without_a_file_has_different_fingerprints(self) -> None:
         def made(source: str) -> str:
             names: dict[str, Any] = {}
             exec(source, names)

@@ -18,7 +18,7 @@ from gradeline.store import InMemoryStorage, SqliteStorage
         ("postgresql://me:s3cret@host/db", "gradeline resume r1 --store URL"),
     ],
 )
-def test_a_command_names_the_store_it_needs_and_no_password(store: str | None, expected: str) -> None:
+def test_a_command_names_the_store_and_no_password(store: str | None, expected: str) -> None:
     assert command("resume", "r1", store) == expected
 
 

@@ -35,7 +35,7 @@ def graded(draw: random.Random) -> tuple[float, Callable[[], float]]:
 
 @pytest.mark.parametrize("family", [passes, graded])
 @pytest.mark.parametrize(("cases", "trials"), [(10, 4000), (30, 2500), (100, 1500), (1000, 1000)])
-def test_an_interval_covers_the_truth_as_often_as_it_says(
+def test_an_interval_has_its_nominal_coverage(
     family: Callable[[random.Random], tuple[float, Callable[[], float]]], cases: int, trials: int
 ) -> None:
     draw = random.Random(20261116)

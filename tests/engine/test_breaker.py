@@ -17,7 +17,7 @@ def reasons(breaker: ConnectionBreaker, *responses: Response) -> list[str | None
 
 
 @pytest.mark.parametrize("error_type", ["connect", "dns", "tls", "reset"])
-def test_it_ends_the_run_at_the_limit_and_says_what_to_do(error_type: str) -> None:
+def test_it_stops_the_run_at_the_limit_with_a_remedy(error_type: str) -> None:
     *before, last = reasons(ConnectionBreaker(3), *[failed(error_type)] * 3)
     assert before == [None, None]
     assert last == (
@@ -27,7 +27,7 @@ def test_it_ends_the_run_at_the_limit_and_says_what_to_do(error_type: str) -> No
 
 
 @pytest.mark.parametrize("reached", [Response(text="4"), failed("status"), failed("timeout"), failed("bad_response")])
-def test_any_sign_of_the_agent_starts_the_count_anew(reached: Response) -> None:
+def test_any_response_of_the_agent_resets_the_count(reached: Response) -> None:
     breaker = ConnectionBreaker(3)
     assert reasons(breaker, failed(), failed(), reached, failed(), failed()) == [None] * 5
     assert reasons(breaker, failed())[0] is not None
@@ -40,5 +40,5 @@ def test_calls_in_flight_when_the_agent_went_down_count_once() -> None:
     assert [reason is None for reason in reasons(breaker, failed(), failed())] == [True, False]
 
 
-def test_zero_never_ends_the_run() -> None:
+def test_zero_disables_the_limit() -> None:
     assert reasons(ConnectionBreaker(0), *[failed()] * 100) == [None] * 100

@@ -87,7 +87,7 @@ def many(passing: int, cases: int = 400) -> dict[str, list[dict[str, Told]]]:
 
 
 class TestPairing:
-    def test_cases_are_matched_by_name_whatever_their_order(self, storage: Storage) -> None:
+    def test_cases_are_matched_by_key_in_any_order(self, storage: Storage) -> None:
         base = stored(storage, once({"a": 0.0, "b": 1.0, "c": 1.0, "d": 0.0}))
         cand = stored(storage, once({"d": 0.0, "c": 1.0, "b": 0.0, "a": 1.0}))
         found = compare(storage, base, cand).graders["exact"]
@@ -158,7 +158,7 @@ class TestDecisions:
         assert p is not None
         assert comparison.graders["up"].p_adjusted == pytest.approx(2 * p)
 
-    def test_the_margin_is_asked_for(self, storage: Storage) -> None:
+    def test_the_margin_is_used(self, storage: Storage) -> None:
         base, cand = stored(storage, many(200)), stored(storage, many(195))
         assert compare(storage, base, cand, margin=0.1).decision == "not_worse"
         for margin in (-0.1, 1.5, float("nan")):
@@ -196,7 +196,7 @@ class TestComparable:
         assert refused.reasons[0] == f"the runs have no case in common{why}"
         assert compare(storage, base, cand, force=True).exit_code == 3
 
-    def test_no_common_grader_is_refused_whatever_is_said(self, storage: Storage) -> None:
+    def test_runs_without_a_common_grader_are_refused_even_with_force(self, storage: Storage) -> None:
         base = stored(storage, once({"a": 0.0}, "exact"))
         cand = stored(storage, once({"a": 0.0}, "judge"))
         for force in (False, True):

@@ -98,7 +98,7 @@ def test_a_run_ends_when_it_is_certainly_not_worse(storage: SqliteStorage, tmp_p
     assert reach <= 0.02 < boundaries(0.05)[early.look - 2] / (early.n - 15)
 
 
-def test_cases_are_asked_in_the_order_of_the_seed(storage: SqliteStorage, tmp_path: Path) -> None:
+def test_cases_are_called_in_the_order_of_the_seed(storage: SqliteStorage, tmp_path: Path) -> None:
     ran = against_baseline(storage, tmp_path, WORSE)
     run(storage, suite(tmp_path, WORSE), name="again", baseline="base", stop_early=True, seed=7)
     run(storage, suite(tmp_path, WORSE), name="other", baseline="base", stop_early=True, seed=8)
@@ -156,9 +156,7 @@ def test_two_stopped_runs_are_not_compared(storage: SqliteStorage, tmp_path: Pat
     assert forced.decision == "undecided"
 
 
-def test_resume_all_asks_the_rest_and_the_verdict_over_all_cases_replaces_the_other(
-    storage: SqliteStorage, tmp_path: Path
-) -> None:
+def test_resume_all_runs_the_rest_and_replaces_the_verdict(storage: SqliteStorage, tmp_path: Path) -> None:
     early = early_of(against_baseline(storage, tmp_path, WORSE))
     whole = resume(storage, "new", all_cases=True)
     report = whole.report
@@ -180,7 +178,7 @@ def test_resume_all_that_is_refused_leaves_the_run_as_it_ended(storage: SqliteSt
     assert storage.find_run("new") == before
 
 
-def test_a_regrade_of_a_stopped_run_has_no_other_cases_to_ask(storage: SqliteStorage, tmp_path: Path) -> None:
+def test_a_regrade_of_a_stopped_run_has_no_other_cases_to_run(storage: SqliteStorage, tmp_path: Path) -> None:
     parent = against_baseline(storage, tmp_path, WORSE).report.run
     again = asyncio.run(orchestrate.regrade_run(storage, "new", name="again")).report.run
     assert (again.early, again.calls_saved) == (parent.early, 0)
@@ -190,7 +188,9 @@ def test_a_regrade_of_a_stopped_run_has_no_other_cases_to_ask(storage: SqliteSto
     assert storage.find_run("again") == again
 
 
-def test_resume_of_a_stopped_run_asks_nothing_and_comes_to_the_same(storage: SqliteStorage, tmp_path: Path) -> None:
+def test_resume_of_a_stopped_run_makes_no_calls_and_has_the_same_verdict(
+    storage: SqliteStorage, tmp_path: Path
+) -> None:
     before = against_baseline(storage, tmp_path, WORSE)
     after = resume(storage, "new")
     assert after.report.verdict == before.report.verdict
@@ -230,7 +230,7 @@ def test_each_model_has_looks_of_its_own(storage: SqliteStorage, tmp_path: Path)
     assert [early_of(ran).stopped for ran in done] == [True, True]
 
 
-def test_the_gate_of_a_suite_asks_for_it(storage: SqliteStorage, tmp_path: Path) -> None:
+def test_the_gate_of_a_suite_enables_it(storage: SqliteStorage, tmp_path: Path) -> None:
     run(storage, suite(tmp_path, ALL), name="base")
     gate = {"kind": "regression", "baseline": "base", "stop_early": True}
     assert early_of(run(storage, suite(tmp_path, WORSE, gate=gate), seed=1)).stopped
@@ -269,7 +269,7 @@ CONSISTENT = {"kind": "consistency", "k": 1, "n": 1, "op": "gte", "value": 0.1}
         ({}, {"answers": ALL[:200]}, "only 200 of the baseline's 300 cases are run"),
     ],
 )
-def test_all_cases_are_asked_where_something_is_against_an_early_end(
+def test_all_cases_run_if_the_run_cannot_stop_early(
     storage: SqliteStorage, tmp_path: Path, base: dict[str, Any], new: dict[str, Any], reason: str
 ) -> None:
     run(storage, suite(tmp_path, **{"answers": ALL, **base}), name="base")
@@ -321,7 +321,7 @@ def test_what_cannot_be_compared_is_refused(
     assert [one.name for one in storage.list_runs()] == ["base"]
 
 
-def test_an_interrupted_run_goes_on_with_the_same_looks(storage: SqliteStorage, tmp_path: Path) -> None:
+def test_an_interrupted_run_continues_with_the_same_looks(storage: SqliteStorage, tmp_path: Path) -> None:
     whole = against_baseline(storage, tmp_path, WORSE)
     path = suite(tmp_path, WORSE)
 
@@ -423,7 +423,7 @@ def test_a_decided_run_ends_no_other() -> None:
     asyncio.run(main())
 
 
-def test_cases_that_are_done_elsewhere_are_read_from_the_store(storage: SqliteStorage, tmp_path: Path) -> None:
+def test_cases_of_other_processes_are_read_from_the_store(storage: SqliteStorage, tmp_path: Path) -> None:
     watched = Watched(storage, tmp_path)
 
     async def answered(cases: range) -> None:
@@ -442,7 +442,7 @@ def test_cases_that_are_done_elsewhere_are_read_from_the_store(storage: SqliteSt
     assert (watched.stop.decided, watched.looks.last().n) == (True, 10)
 
 
-def test_the_last_look_is_taken_when_everything_is_done_elsewhere(storage: SqliteStorage, tmp_path: Path) -> None:
+def test_the_last_look_includes_cases_of_other_processes(storage: SqliteStorage, tmp_path: Path) -> None:
     watched = Watched(storage, tmp_path)
 
     async def answered() -> None:

@@ -23,7 +23,7 @@ def test_what_waits_for_a_worker_is_not_begun_before() -> None:
     assert Grading([own, custom], None).grade_now(sample, response, ("exact",)) is None
 
 
-def test_a_grade_that_no_store_can_keep_becomes_an_error_of_its_grader_alone() -> None:
+def test_a_grade_that_cannot_be_stored_becomes_an_error_of_only_its_grader() -> None:
     good = Graded("a", Grade("exact_match", "f", Outcome.PASS, 1.0, True))
     odd = [
         Graded("a", Grade("plugin", "f", Outcome.PASS, 1.0, True, metadata={"o": object()})),

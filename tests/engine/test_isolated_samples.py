@@ -113,7 +113,7 @@ def test_what_an_extractor_of_a_plugin_raises_is_an_error_of_its_grade() -> None
     assert (found["odd"].grade.error.type, found["odd"].grade.error.message) == ("ZeroDivisionError", "oh")
 
 
-def test_functions_given_in_python_each_see_the_sample_as_it_is() -> None:
+def test_each_python_function_gets_an_unchanged_sample() -> None:
     def agent(sample: Sample) -> str:
         sample.metadata["by"] = "the agent"
         sample.metadata["list"].append("the agent")

@@ -120,7 +120,7 @@ class TestARun:
         ]
         assert set(agent.calls.values()) == {3}
 
-    def test_no_more_calls_than_asked_for_are_in_flight(self, storage: Storage) -> None:
+    def test_no_more_calls_than_the_concurrency_are_in_flight(self, storage: Storage) -> None:
         agent = Agent(seconds=0.005)
         run(storage, task(storage, agent, 60, limits=CallLimits(7)))
         assert agent.most_at_once == 7
@@ -136,7 +136,7 @@ class TestARun:
         run(storage, task(storage, Timed(), 9, limits=CallLimits(rate=Rate(3, 0.1))))
         assert all(later - earlier >= 0.099 for earlier, later in zip(starts, starts[3:], strict=False))
 
-    def test_progress_is_told_case_by_case(self, storage: Storage) -> None:
+    def test_progress_is_reported_case_by_case(self, storage: Storage) -> None:
         seen = []
         run(storage, task(storage, Agent(), 5, on_progress=lambda case: seen.append(case.planned.key.case)))
         assert sorted(seen) == ["0", "1", "2", "3", "4"]
@@ -150,7 +150,7 @@ class TestGoingOn:
         assert run(storage, order).work == {Work.REUSE: 20}
         assert sum(agent.calls.values()) == 20
 
-    def test_a_stopped_run_keeps_what_was_in_flight_and_goes_on(self, storage: Storage) -> None:
+    def test_a_stopped_run_stores_its_calls_in_flight_and_can_be_resumed(self, storage: Storage) -> None:
         agent = Agent(seconds=0.002)
         order = task(storage, agent, 200, limits=CallLimits(4))
 
@@ -167,17 +167,17 @@ class TestGoingOn:
         assert sum(agent.calls.values()) == 200
         assert second.summary.graders["exact"].scored == 200
 
-    def test_failed_calls_are_asked_again(self, storage: Storage) -> None:
+    def test_failed_calls_are_repeated(self, storage: Storage) -> None:
         broken = Agent(fails=lambda sample: int(sample.id) < 5)
         order = task(storage, broken)
         run(storage, order)
-        mended = Agent()
-        result = run(storage, order._replace(target=mended))
+        fixed = Agent()
+        result = run(storage, order._replace(target=fixed))
         assert result.work == {Work.RERUN: 5, Work.REUSE: 15}
         assert result.summary.responses == {"success": 20, "error": 0, "timeout": 0}
         assert result.summary.graders["exact"].skipped == 0
 
-    def test_a_changed_grader_grades_again_without_asking_again(self, storage: Storage) -> None:
+    def test_a_changed_grader_grades_again_without_calls(self, storage: Storage) -> None:
         agent = Agent()
         order = task(storage, agent)
         run(storage, order)
@@ -252,7 +252,7 @@ class Priced(Agent):
 
 
 class TestBudgets:
-    def test_calls_are_counted_exactly_and_the_rest_comes_with_the_next_budget(self, storage: Storage) -> None:
+    def test_calls_are_counted_exactly_and_the_rest_follows_with_the_next_budget(self, storage: Storage) -> None:
         agent = Agent()
         order = task(storage, agent, 20, limits=CallLimits(budget=RunBudget(calls=7)))
         first = run(storage, order)
@@ -291,7 +291,7 @@ class TestBudgets:
 
 
 class TestTheCache:
-    def test_a_question_that_was_answered_is_not_asked_again(self, storage: Storage) -> None:
+    def test_a_cached_response_is_used_without_a_call(self, storage: Storage) -> None:
         agent = Agent()
         cached = CallLimits(cache=True)
         run(storage, task(storage, agent, 10, repeats=2, limits=cached))
@@ -301,12 +301,12 @@ class TestTheCache:
         run(storage, task(storage, agent, 10, repeats=2))
         assert sum(agent.calls.values()) == 40
 
-    def test_a_failed_call_is_asked_again(self, storage: Storage) -> None:
+    def test_a_failed_call_is_not_cached(self, storage: Storage) -> None:
         cached = CallLimits(cache=True)
         run(storage, task(storage, Agent(fails=lambda sample: sample.id == 3), 10, limits=cached))
-        mended = Agent()
-        run(storage, task(storage, mended, 10, limits=cached))
-        assert mended.calls == {"3": 1}
+        fixed = Agent()
+        run(storage, task(storage, fixed, 10, limits=cached))
+        assert fixed.calls == {"3": 1}
 
 
 class TestFailFast:
@@ -321,14 +321,14 @@ class TestFailFast:
         assert run(storage, order).stopped == "fail-fast: case '0': the call failed (status)"
 
 
-def test_a_run_that_somebody_else_took_is_left_alone(storage: Storage) -> None:
+def test_a_run_of_another_process_is_not_executed(storage: Storage) -> None:
     order = task(storage, Agent(), 5)
     storage.claim_run(order.run.id, "elsewhere:1:1", None)
     with pytest.raises(ConfigError, match="was taken by another process"):
         run(storage, order)
 
 
-def test_a_column_that_is_given_something_else_is_another_column() -> None:
+def test_another_extractor_changes_the_fingerprint() -> None:
     def column(**fields: Any) -> str:
         return GraderUse(**{"key": "k", "grader": EXACT.grader, "extractor": EXACT.extractor, **fields}).fingerprint
 

@@ -122,7 +122,7 @@ def test_a_run_with_few_answers_is_not_ranked_above_others(storage: Storage) -> 
     ) in found.reasons
 
 
-def test_every_reason_against_a_comparison_is_given_at_once(storage: Storage) -> None:
+def test_every_reason_against_a_comparison_is_listed_at_once(storage: Storage) -> None:
     runs = [
         stored(storage, "a", passing(5), suite="one"),
         stored(storage, "b", passing(5), suite="two", fingerprint="g"),
@@ -281,7 +281,7 @@ class TestNoise:
         ]
         assert [pair.winner for pair in pairs] == [None, None, None]
 
-    def test_where_the_runs_differ_it_is_said_which_counts(self, storage: Storage) -> None:
+    def test_a_difference_between_the_runs_is_reported(self, storage: Storage) -> None:
         found = compare_many(storage, self.runs(storage, 0.0, 0.0, 0.01))
         assert [pair.winner is not None for pair in found.graders["exact"].pairs] == [False, True, True]
         assert found.reasons == ("grader 'exact': noise 0, 0.01; that of the last run, 'c', is used",)

@@ -75,7 +75,7 @@ def test_nothing_is_logged_below_the_level(caplog: pytest.LogCaptureFixture) -> 
     assert phases(caplog.records) == []
 
 
-def test_where_cases_are_worked_on_elsewhere_both_phases_have_the_time_of_the_whole(
+def test_cases_executed_by_other_processes_share_the_time_of_both_phases(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Nobody:

@@ -16,7 +16,7 @@ def kept(case: str, repeat: int = 0, status: str = "success", **prints: str) -> 
     return StoredKey(ResponseKey("r", case, repeat), status, prints, digest_of(to_json(asked)))
 
 
-def test_a_new_run_asks_for_every_case_and_repeat_in_order() -> None:
+def test_a_new_run_calls_every_case_and_repeat_in_order() -> None:
     assert [(one.key, one.position, one.work, one.reason, one.graders) for one in planned(repeats=2)] == [
         (ResponseKey("r", case, repeat), position, Work.RERUN, "not answered yet", ("exact", "rules"))
         for position, case in enumerate("abc")
@@ -29,7 +29,7 @@ def test_what_is_answered_and_graded_is_reused() -> None:
     assert [(one.work, one.graders) for one in planned(*stored)] == [(Work.REUSE, ())] * 3
 
 
-def test_a_missing_or_changed_grade_is_made_again_without_asking() -> None:
+def test_a_missing_or_changed_grade_is_repeated_without_a_call() -> None:
     works = planned(kept("a", exact="f1"), kept("b", exact="old", rules="f2"), kept("c", exact="f1", rules="f2"))
     assert [(one.work, one.reason, one.graders) for one in works] == [
         (Work.REGRADE, "not graded by rules", ("rules",)),
@@ -38,7 +38,7 @@ def test_a_missing_or_changed_grade_is_made_again_without_asking() -> None:
     ]
 
 
-def test_a_failed_call_is_asked_again_unless_told_otherwise() -> None:
+def test_a_failed_call_is_repeated_by_default() -> None:
     stored = [kept("a", status="timeout", exact="f1", rules="f2"), kept("b", exact="f1", rules="f2")]
     assert [(one.work, one.reason) for one in planned(*stored)] == [
         (Work.RERUN, "its call ended in timeout"),
@@ -60,7 +60,7 @@ def test_gaps_are_found() -> None:
     ]
 
 
-def test_an_edited_case_is_asked_again() -> None:
+def test_an_edited_case_is_called_again() -> None:
     edited = kept("a", exact="f1", rules="f2")._replace(digest=digest_of(to_json(Sample("a", "other words"))))
     first, *_ = planned(edited)
     assert (first.work, first.reason) == (Work.RERUN, "its case was edited since it was answered")

@@ -81,7 +81,7 @@ def test_an_agent_that_answered_nothing_at_all_scores_0(trajectory: Trajectory |
     ("texts", "found"),
     [(["A"], "a trajectory of 1 turn"), (["A", "B"], "a trajectory of 2 turns"), (["A", "B", "C", "D"], "4 turns")],
 )
-def test_another_number_of_turns_than_asked_leaves_the_answer_to_each_unknown(texts: list[str], found: str) -> None:
+def test_a_wrong_number_of_turns_leaves_the_response_to_each_unknown(texts: list[str], found: str) -> None:
     forbidden = GraderUse("tools", grader("trajectory", {"forbidden_tools": ["rm"]}), extractor("last_assistant"))
     grades = graded(SAMPLE, said(*texts), EXACT, forbidden)
     grade = grades["exact"].grade
@@ -178,7 +178,7 @@ def test_with_turns_mean_the_mean_decides_and_the_rationale_states_the_threshold
     assert grade.metadata["turns"] == "mean"
 
 
-def test_the_other_turns_are_kept_where_one_could_not_be_graded() -> None:
+def test_the_other_turns_are_stored_if_one_could_not_be_graded() -> None:
     sample = Sample("talk", ["a?", "b?"], ["1", "not json"])
     grade = graded(sample, said("1", "2"), JSON)["schema"].grade
     first, second = grade.metadata["per_turn_grades"]
@@ -211,7 +211,7 @@ class TestFingerprints:
         as_all = graded(SAMPLE, said("A", "B", "C"), EXACT)["exact"].grade.fingerprint
         assert self.plans("mean", SAMPLE, as_all) == Work.REGRADE
 
-    def test_a_conversation_of_an_older_version_is_graded_again_and_nothing_else(self) -> None:
+    def test_only_a_conversation_of_an_older_version_is_graded_again(self) -> None:
         older = EXACT.fingerprint  # as it was before the rule was part of it
         assert self.plans("all", SAMPLE, older) == Work.REGRADE
         assert self.plans("all", Sample("one", "a?", "A"), older) == Work.REUSE
@@ -279,6 +279,6 @@ def test_a_reward_beyond_1_is_an_error_of_its_own(tmp_path: Path) -> None:
     assert "0.0 to 1.0, got 2" in grades["reward"].grade.error.message
 
 
-def test_a_reward_asked_for_alone_still_sees_the_others(tmp_path: Path) -> None:
+def test_a_reward_selected_without_the_others_still_gets_their_grades(tmp_path: Path) -> None:
     grades = asyncio.run(rewarded(tmp_path, "compose", Response(text="yes"), "reward"))
     assert grades["reward"].grade.score == 1.0

@@ -96,7 +96,7 @@ def test_chunks_grow_to_what_takes_ten_seconds() -> None:
     assert asyncio.run(cut()) == [FEWEST, 2 * FEWEST, MOST, FEWEST]
 
 
-def test_what_comes_back_is_handed_out_before_all_else_and_counted() -> None:
+def test_returned_chunks_are_handed_out_first_and_counted() -> None:
     async def cut() -> tuple[Chunk | None, Chunk | None, bool, Chunk | None, bool]:
         chunks = ChunkQueue(planned(2 * FEWEST), lambda _: None, workers=1, concurrency=1)
         first, second = await chunks.take(), await chunks.take()
@@ -162,7 +162,7 @@ class Here:
         return self._keeper.lease(wanted)
 
 
-def test_leave_is_given_for_no_more_than_the_rate() -> None:
+def test_leases_do_not_exceed_the_rate() -> None:
     delays = RateLimitActor(Rate(3, 10.0)).lease(7)
     assert [round(delay) for delay in delays] == [0, 0, 0, 10, 10, 10, 20]
 

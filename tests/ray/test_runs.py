@@ -74,7 +74,7 @@ def test_a_run_is_regraded_there_without_a_call(project: Project, on_cluster: tu
     assert {key: column["scored"] for key, column in again["summary"]["graders"].items()} == {"exact": 250, "mine": 250}
 
 
-def test_what_is_stopped_goes_on_where_it_was(project: Project, on_cluster: tuple[str, ...]) -> None:
+def test_a_stopped_run_continues_where_it_was(project: Project, on_cluster: tuple[str, ...]) -> None:
     """A polite kill finishes and stores what is in flight; here it goes on in this process, which is as good."""
     project.write(2_000, concurrency=20)
     driver = project.begin("run", "suite.yaml", *on_cluster)
@@ -111,7 +111,7 @@ def test_a_judge_that_refuses_every_call_fails_the_run_and_resume_finishes_it(
         assert done["summary"]["graders"]["quality"]["errors"] == 1
 
 
-def test_a_rate_is_kept_by_all_workers_together(project: Project, on_cluster: tuple[str, ...]) -> None:
+def test_all_workers_share_a_rate_limit(project: Project, on_cluster: tuple[str, ...]) -> None:
     project.write(60, seconds=0.0)
     suite = project.folder / "suite.yaml"
     suite.write_text(suite.read_text().replace("isolation: none", "isolation: none, rate: {calls: 20, per: second}"))
@@ -134,7 +134,7 @@ def test_a_budget_of_calls_ends_it(project: Project, on_cluster: tuple[str, ...]
     assert told["summary"]["responses"] == {"success": 150, "error": 0, "timeout": 0}
 
 
-def test_the_first_failure_ends_it_where_that_is_wanted(project: Project, on_cluster: tuple[str, ...]) -> None:
+def test_fail_fast_stops_at_the_first_failure(project: Project, on_cluster: tuple[str, ...]) -> None:
     project.write(3_000)
     rows = (project.folder / "cases.jsonl").read_text()
     (project.folder / "cases.jsonl").write_text(rows.replace('"ground_truth": "q7"', '"ground_truth": "other"'))

@@ -61,7 +61,7 @@ def _entered(port: str, environment: dict[str, str]) -> str:
     return "" if done.returncode == 0 else done.stderr
 
 
-def test_it_listens_on_loopback_alone_and_refuses_a_wrong_token(project: Project) -> None:
+def test_it_only_listens_on_loopback_and_refuses_a_wrong_token(project: Project) -> None:
     project.write(2_000, concurrency=4)
     driver = project.begin("run", "suite.yaml", "--engine", "ray", "--ray-workers", "2")
     deadline = monotonic() + 120

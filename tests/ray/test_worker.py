@@ -100,7 +100,7 @@ def run(
     return len(records), (folder / "asked").read_text().split()
 
 
-def test_chunks_are_gone_through_one_after_the_other(tmp_path: Path) -> None:
+def test_chunks_are_executed_one_after_the_other(tmp_path: Path) -> None:
     """Were they asked in turn, all would end together, and the agent be idle until others come."""
     store = str(tmp_path / "runs.db")
     engine = InHand(store)
@@ -131,7 +131,7 @@ def test_a_refusal_of_the_judge_is_reported_with_its_chunk(tmp_path: Path) -> No
     assert all("HTTP 403" in str(done.refused) for done in engine.done)
 
 
-def test_a_stopped_worker_lets_go_of_the_chunks_that_wait(tmp_path: Path) -> None:
+def test_a_stopped_worker_drops_waiting_chunks(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
     engine = InHand(store, stop_after=0)
     stored, asked = run(tmp_path, engine, store)
