@@ -135,7 +135,7 @@ def broken(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
         ("/test/api", 409, "CONFLICT", "not now"),
         ("/test/nothing", 404, "NOT_FOUND", "Nothing found at '/test/nothing'"),
         ("/test/take", 405, "METHOD_NOT_ALLOWED", "GET is not allowed here"),
-        ("/test/path/x", 404, "NOT_FOUND", "There is no 'x'"),
+        ("/test/path/x", 404, "NOT_FOUND", "Nothing found at 'x'"),
     ],
 )
 def test_what_goes_wrong_is_an_envelope(broken: Call, path: str, status: int, code: str, message: str) -> None:
@@ -304,7 +304,7 @@ def test_the_web_interface_is_served_where_it_is_built(tmp_path: Path) -> None:
     assert (pages.has_web, cast(FileResponse, pages.index()).path) == (True, tmp_path / "index.html")
     assert pages.index().headers["cache-control"] == "no-cache"
     assert pages.asset("index-1.js").headers["cache-control"] == "public, max-age=31536000, immutable"
-    with pytest.raises(ServiceError, match="no such file"):
+    with pytest.raises(ServiceError, match="No such file"):
         pages.asset("start.js")
 
 
@@ -432,7 +432,7 @@ def test_a_defect_is_logged_with_its_trace_and_the_requests_id(
     broken: Call, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
     answer = broken("GET", "/test/defect")
-    (line,) = [one for one in logged() if one["message"] == "unhandled"]
+    (line,) = [one for one in logged() if one["message"] == "unhandled exception"]
     assert line["request_id"] == answer.headers["x-request-id"]
     assert "RuntimeError: a secret path" in line["trace"]
 

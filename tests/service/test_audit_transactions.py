@@ -175,7 +175,7 @@ class TestDeletingCases:
         for case in (nobodys, theirs):
             answer = call("DELETE", f"/api/test-cases/{case}", headers=mine)
             assert (answer.status, answer.error["code"]) == (403, "FORBIDDEN")
-            assert "needs a key of scope 'admin'" in answer.error["message"]
+            assert "requires a key of scope 'admin'" in answer.error["message"]
             assert call("GET", f"/api/test-cases/{case}", headers=mine).status == 200
         assert [call("DELETE", f"/api/test-cases/{case}", headers=mine).status for case in (own, imported)] == [
             204,

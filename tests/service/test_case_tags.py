@@ -99,7 +99,7 @@ def test_several_tags_are_counted_to_a_cap(storage: Storage, monkeypatch: pytest
 
 
 def test_more_tags_than_are_merged_give_the_same_cases(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_imports, "_MOST_MERGED", 1)
+    monkeypatch.setattr(case_imports, "_MAX_MERGED", 1)
     cases = TestCases(database_of(storage))
     cases.add(case(number, TAGS[number % len(TAGS)]) for number in range(20))
     assert_lists_are_those_of_a_scan(cases)

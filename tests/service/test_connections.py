@@ -179,7 +179,7 @@ def test_connections_of_a_proxy_are_not_counted_together(tmp_path: Path) -> None
 
 def test_an_invalid_proxy_address_is_refused() -> None:
     for wrong in ("proxy.example", "10.0.0.1/8", "", "*"):
-        with pytest.raises(ConfigError, match="is neither an address nor a network"):
+        with pytest.raises(ConfigError, match="is not an address or a network"):
             read_proxies((wrong,))
     assert read_proxies(("10.0.0.7", "2001:db8::/32")) == ["10.0.0.7", "2001:db8::/32"]
     assert is_proxy("2001:db8::1", ("10.0.0.7", "2001:db8::/32"))

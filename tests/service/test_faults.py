@@ -256,7 +256,7 @@ def test_without_descriptors_callers_are_sent_away_and_it_recovers(tmp_path: Pat
             idle = idle_from(1, 28)
             status, code, message, wait = server.error("GET", "/api/test-cases")
             assert (status, code, wait) == (503, "RATE_LIMITED", "5")
-            assert message == "Too many connections are open; retry in 5 s"
+            assert message == "Too many open connections; retry in 5 s"
             assert server.call("GET", "/api/health")[0] == 200
             # of still more not even the request is read, and what it works on has descriptors of its own
             more = idle_from(2, 40)

@@ -26,10 +26,10 @@ from concurrent.futures import ThreadPoolExecutor
 import aiohttp
 from gradeline.errors import AgentError
 from gradeline.graders import DeclaredGrader, Grader
-from gradeline.model import Config, Judged, Response
+from gradeline.model import Config, MeteredResult, Response
 from gradeline.model import GradeResult
 from gradeline.targets.base import DeclaredTarget, TargetConfig
-from gradeline.transport import Request
+from gradeline.transport import HttpRequest
 
 def by_socket(place):
     host, _, port = place.rpartition(":")
@@ -67,7 +67,7 @@ async def connect(way, place, resources):
             return await reply.text()
     if way == "transport":
         async with resources.transport() as transport:
-            return (await transport.request(Request("GET", f"http://{place}/", retries=0))).body.decode()
+            return (await transport.request(HttpRequest("GET", f"http://{place}/", retries=0))).body.decode()
     if way == "to_thread":
         return await asyncio.to_thread(by_urllib, place)
     if way == "executor":
@@ -106,7 +106,7 @@ class Asking(DeclaredGrader[UrlConfig]):
         raise NotImplementedError
     async def agrade(self, ctx):
         _, way, place = ctx.submission.split(" ")
-        return Judged(GradeResult(1.0 if await connect(way, place, self.resources) == "reached" else 0.0))
+        return MeteredResult(GradeResult(1.0 if await connect(way, place, self.resources) == "reached" else 0.0))
 '''
 POINTS = """[gradeline.targets]
 dialer = dialing_plugin:Target

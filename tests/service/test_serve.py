@@ -274,7 +274,7 @@ def test_with_a_key_it_serves_any_address_to_those_who_have_one(tmp_path: Path) 
         (("--host", "no.such.host.invalid"), "has no API key"),
         (("--allow-agent-net", "nonsense"), "'nonsense' is neither a network"),
         (("--secret-key-file", "absent"), "absent: the secret key cannot be read"),
-        (("--store", "sqlite://nowhere"), "no store"),
+        (("--store", "sqlite://nowhere"), "invalid store"),
         (("--graders-dir", "absent"), "absent"),
         (("--port", "70000"), "70000"),
         (("--runs-at-once", "0"), "0"),
@@ -297,7 +297,7 @@ def test_an_invalid_call_reports_the_remedy(tmp_path: Path, options: tuple[str, 
 def test_keys_without_the_secret_key_are_no_use(tmp_path: Path) -> None:
     keys(tmp_path, "create", "--scope", "run")
     for more, said in (
-        ({}, "checking them needs the service's secret key"),
+        ({}, "cannot be checked without the service's secret key"),
         ({"GRADELINE_SECRET_KEY": "another secret key, long enough"}, "were created with another secret key"),
     ):
         done = subprocess.run(
