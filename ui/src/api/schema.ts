@@ -1850,7 +1850,7 @@ export interface components {
         };
         /**
          * RunStorage
-         * @description What a run takes in the store.
+         * @description The size of a run in the store.
          */
         RunStorage: {
             estimated_bytes: number;
