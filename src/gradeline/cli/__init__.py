@@ -5,15 +5,11 @@ This module imports nothing slow, so that Ctrl-C ends the program with one line 
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 
 EXIT_INTERRUPTED = 130
 _EXIT_USAGE = 2
-_GC_LOADING = (100_000, 10, 10)
-_GC_RUNNING = (50_000, 20, 20)
-_GC_DEFAULT = gc.get_threshold()
 _NO_WINDOWS = (
     "gradeline: the command line needs Linux or macOS; on Windows, use WSL (wsl --install)."
     " Grading from Python works here: from gradeline.graders import grade\n"
@@ -29,7 +25,6 @@ def main() -> None:
         from gradeline.cli.streams import guard_standard_streams
 
         guard_standard_streams()
-        delay_gc()
         code = run_cli(sys.argv[1:])
     except KeyboardInterrupt as interrupt:
         code = report_interrupt(*interrupt.args)
@@ -58,19 +53,3 @@ def report_interrupt(*advice: object) -> int:
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def delay_gc() -> None:
-    """Loading a command creates about 60,000 objects and no garbage; collecting then would cost 20 ms."""
-    gc.set_threshold(*_GC_LOADING)
-
-
-def relax_gc() -> None:
-    """A run creates millions of objects and no cycles: collect rarely, and never what is loaded by now."""
-    gc.freeze()
-    gc.set_threshold(*_GC_RUNNING)
-
-
-def restore_gc() -> None:
-    """Python's default, for a service."""
-    gc.set_threshold(*_GC_DEFAULT)

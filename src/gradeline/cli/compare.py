@@ -78,11 +78,9 @@ def compare(names: tuple[str, ...], group: str | None, margin: float, force: boo
     gradeline compare small medium large --output scores.csv
     gradeline compare --group latest
     """
-    from gradeline.cli import relax_gc
     from gradeline.cli.stores import open_store
     from gradeline.engine.ranking import FEWEST, find_group, find_runs
 
-    relax_gc()
     settings = current_settings()
     if group is not None and names:
         raise click.UsageError(f"--group already selects the runs to compare; remove {names[0]!r}.")

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from gradeline.cli import progress, relax_gc
+from gradeline.cli import progress
 from gradeline.cli.options import CliSettings
 from gradeline.cli.show import print_report
 from gradeline.cli.terminal import print_message
@@ -75,7 +75,7 @@ async def run_suite(settings: CliSettings, storage: Storage, request: RunRequest
 async def resume_run(
     settings: CliSettings,
     storage: Storage,
-    wanted: str,
+    run_name: str,
     options: RunOptions,
     engine: Engine,
     *,
@@ -84,7 +84,7 @@ async def resume_run(
 ) -> int:
     observing = observer(settings, storage)
     ran = await orchestrate.resume_run(
-        storage, wanted, options, observing, allow_changed=allow_changed, all_cases=all_cases, engine=engine
+        storage, run_name, options, observing, allow_changed=allow_changed, all_cases=all_cases, engine=engine
     )
     done = await orchestrate.run_remaining_models(storage, ran, observing, engine)
     _write_output(storage, done)
@@ -107,14 +107,14 @@ def _write_output(storage: Storage, done: SuiteOutcome) -> None:
 async def regrade_run(
     settings: CliSettings,
     storage: Storage,
-    wanted: str,
+    run_name: str,
     path: Path | None,
     options: RunOptions,
     name: str | None,
     engine: Engine,
 ) -> int:
     ran = await orchestrate.regrade_run(
-        storage, wanted, path, options, name, observer(settings, storage), engine=engine
+        storage, run_name, path, options, name, observer(settings, storage), engine=engine
     )
     return print_runs(settings, storage, [ran])
 
@@ -134,12 +134,11 @@ async def demo_runs(settings: CliSettings, storage: Storage) -> tuple[Run, Run]:
     return small, large
 
 
-def observer(settings: CliSettings, storage: Storage, *, together: bool = False) -> RunObserver:
-    """Shows progress and handles Ctrl-C; ``together`` shows concurrent runs in one display."""
-    relax_gc()
+def observer(settings: CliSettings, storage: Storage, *, shared_display: bool = False) -> RunObserver:
+    """Shows progress and handles Ctrl-C; ``shared_display`` shows concurrent runs together."""
     stop = Stop()
     interrupts = _Interrupts(stop, lambda run: how_to_continue(run, storage, settings.store))
-    display = progress.SharedProgress(settings) if together else partial(progress.show_progress, settings)
+    display = progress.SharedProgress(settings) if shared_display else partial(progress.show_progress, settings)
     return RunObserver(
         lambda warning: print_message(f"warning: {warning}"),
         lambda prepared, run: interrupts.during(run, display(lambda: prepared.expected(run))),
@@ -181,7 +180,7 @@ class _Interrupts:
     """
 
     def __init__(self, stop: Stop, advice: Callable[[str], str]) -> None:
-        """``advice`` tells how to resume the run with an id."""
+        """``advice`` returns the command that resumes a run."""
         self._stop = stop
         self._advice = advice
         self._loop = asyncio.get_running_loop()

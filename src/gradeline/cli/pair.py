@@ -126,7 +126,7 @@ async def _pair(settings: CliSettings, storage: Storage, request: PairRequest, *
     from gradeline.engine.pairwise import pair_runs
     from gradeline.ledger.judged_runs import record_run
 
-    pair = await pair_runs(storage, request, execute.observer(settings, storage, together=True))
+    pair = await pair_runs(storage, request, execute.observer(settings, storage, shared_display=True))
     if pair.judged is None or pair.stopped is not None:
         click.echo(f"{pair.stopped}; continue with: {_resume_command(request, pair)}", err=True)
         code = 130 if pair.stopped == INTERRUPTED_REASON else _stopped_code(pair)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gradeline.cli import restore_gc
 from gradeline.cli.options import current_settings, engine_options, global_options, secret_key_option
 
 if TYPE_CHECKING:
@@ -140,7 +139,6 @@ def _serve(settings: ServeSettings, lines: JsonFormatter) -> None:
 
     service = build_service(settings)
     lines.mask = service.secrets.mask
-    restore_gc()
     try:
         service.secrets.hide(service.secrets.values())
         require_keys(service)
@@ -198,7 +196,6 @@ def view(no_browser: bool) -> None:
     log_to(level=logging.WARNING)
     store = store_url(current_settings())
     service = build_service(ServeSettings(host=_VIEW_HOST, port=0, store=store, secret_key=read_secret_key(None)))
-    restore_gc()
     try:
         require_keys(service)
         with bind(_VIEW_HOST, 0) as bound:
