@@ -71,5 +71,5 @@ def test_the_test_and_the_interval_agree_on_0_for_clusters_of_any_size() -> None
 
 
 def test_every_difference_has_a_cluster() -> None:
-    with pytest.raises(ValueError, match="2 differences but 1 clusters; give one for each"):
+    with pytest.raises(ValueError, match="2 differences but 1 clusters; pass one for each"):
         clusters_test([0.0, 1.0], ["a"])

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # every command imports this module: it must not load the engine
-    from gradeline.engine.aggregate import GraderSummary, Summary
-    from gradeline.engine.aggregate import RunReport
+    from gradeline.engine.aggregate import GraderSummary, RunReport, Summary
     from gradeline.verdict.evidence import Clustering
 
 MISSING = "–"

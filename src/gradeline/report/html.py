@@ -1,4 +1,4 @@
-"""A run as one HTML file: no script, nothing loaded, the verdict first."""
+"""A run as a self-contained HTML file, without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from gradeline import __version__
-from gradeline.engine.aggregate import GraderSummary
-from gradeline.engine.aggregate import RunReport
+from gradeline.engine.aggregate import GraderSummary, RunReport
 from gradeline.report.formatting import (
     MISSING,
     case_count,
@@ -30,6 +29,7 @@ from gradeline.report.formatting import (
 )
 from gradeline.report.html_elements import (
     Html,
+    concatenate,
     element,
     interval_plot,
     latency_histogram,
@@ -37,7 +37,6 @@ from gradeline.report.html_elements import (
     scale_labels,
     scale_of,
     score_histogram,
-    together,
 )
 from gradeline.report.overview import (
     CaseGroup,
@@ -61,7 +60,7 @@ MARKS = {"pass": "✓", "fail": "✕", "error": "!", "skipped": "–"}
 
 
 def cases_section(seen: Overview, *, repeated: bool) -> Iterator[Html]:
-    """The groups of cases, each with how many are left out; ``repeated`` says that a case has several answers."""
+    """The groups of cases with their totals; ``repeated``: show the number of the repeat."""
     groups = {name: group for name, group in seen.groups.items() if group.total}
     if not groups:
         return
@@ -71,7 +70,7 @@ def cases_section(seen: Overview, *, repeated: bool) -> Iterator[Html]:
     for name, group in groups.items():
         yield _group_heading(name, group)
         for case in group.cases:
-            # one open case shows what is in all of them
+            # one open case shows what the others contain
             yield _case(case, opened=first, repeated=repeated)
             first = False
     yield Html("</section>")
@@ -91,18 +90,18 @@ def _case(case: ReportedCase, *, opened: bool, repeated: bool) -> Html:
     teaser = element("bdi", one_line(next(iter(case.input), ""), _TEASER), class_="teaser")
     line = element("summary", name, repeat, element("span", *chips, class_="chips"), teaser)
     texts = element("div", *_texts(case), class_="texts")
-    # what needs a person's eye stands before what passed
+    # grades that did not pass come first
     grades = sorted(case.grades, key=lambda grade: grade.outcome == "pass")
     return element("details", line, element("div", texts, *map(_grade, grades), class_="body"), open=opened)
 
 
 def _chip(grade: ReportedGrade) -> Html:
-    said = grade.outcome if grade.score is None else decimal(grade.score)
+    value = grade.outcome if grade.score is None else decimal(grade.score)
     mark = element("span", MARKS[grade.outcome], aria_hidden="true")
     label = f"{grade.outcome}: " if grade.score is not None else ""
     spoken = element("span", label, class_="unseen")
     return element(
-        "span", mark, " ", truncate(grade.grader, _KEY), " ", spoken, said, class_=f"chip chip-{grade.outcome}"
+        "span", mark, " ", truncate(grade.grader, _KEY), " ", spoken, value, class_=f"chip chip-{grade.outcome}"
     )
 
 
@@ -111,8 +110,7 @@ def _texts(case: ReportedCase) -> Iterator[Html]:
     if case.expected:
         yield _turns("Expected", case.expected)
     if case.error is not None:
-        told = f"{case.error.type}, fault: {case.error.fault}\n{case.error.message}"
-        yield _block("The call failed", told)
+        yield _block("The call failed", f"{case.error.type}, fault: {case.error.fault}\n{case.error.message}")
         if case.error.traceback:
             yield _block("Traceback", case.error.traceback)
     if case.answer is not None or case.error is None:
@@ -127,11 +125,11 @@ def _texts(case: ReportedCase) -> Iterator[Html]:
 def _turns(title: str, texts: tuple[str, ...]) -> Html:
     if len(texts) == 1:
         return _block(title, texts[0])
-    return together(*(_block(f"{title}, turn {index}", text) for index, text in enumerate(texts, start=1)))
+    return concatenate(*(_block(f"{title}, turn {index}", text) for index, text in enumerate(texts, start=1)))
 
 
 def _grade(grade: ReportedGrade) -> Html:
-    """What one grader said, as far as it said more than its score."""
+    """The details of a grade; empty if it only has a score."""
     parts: list[Html] = []
     if grade.submission is not None:
         parts.append(_block("Graded text", grade.submission))
@@ -152,12 +150,12 @@ def _block(title: str, text: str) -> Html:
     heading = element("h4", title)
     if not text:
         return element("div", heading, element("p", "empty", class_="note"), class_="text")
-    # a parser drops the line end behind <pre>, so the text's own first one stays
+    # parsers drop a line break after <pre>; the additional one preserves that of the text
     return element("div", heading, element("pre", Html("\n"), text, dir="auto", tabindex="0"), class_="text")
 
 
 LIMITS: dict[CaseGroupName, int] = {"failed": 300, "errors": 90, "calls": 90, "low": 20}
-"""How many cases of each group are shown in full."""
+"""Maximum number of cases shown per group."""
 
 _LONGEST = 8_000
 _KEY = 120
@@ -166,7 +164,7 @@ _OPERATORS = {"gt": ">", "gte": "≥", "lt": "<", "lte": "≤", "eq": "="}
 
 
 def write_html(file: IO[str], report: RunReport) -> None:
-    """Write the page as UTF-8. The same run gives the same bytes; the worst cases are shown, the others counted."""
+    """Write the page. It is the same for the same run; the worst cases are shown, the others counted."""
     seen = scan_records(report.records(), report.run.graders, LIMITS, _LONGEST)
     for piece in _page(report, seen):
         file.write(piece)
@@ -196,7 +194,7 @@ def _page(report: RunReport, seen: Overview) -> Iterator[str]:
 
 
 def _policy(style: str) -> str:
-    """Nothing may be loaded or run; of styles only the page's own."""
+    """A content security policy that only allows the page's own styles."""
     digest = b64encode(sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
@@ -211,18 +209,18 @@ def _masthead(report: RunReport) -> Html:
 
 
 def _moment(time: str) -> str:
-    """``2026-03-02 09:16 UTC``, as far as the text is a time."""
+    """A time as ``2026-03-02 09:16 UTC``; other text unchanged."""
     return f"{time[:10]} {time[11:16]} UTC" if len(time) >= 16 and time[10] == "T" else time
 
 
 def _verdict(report: RunReport) -> Html:
-    answer, told = headline(report), reasons(report)
+    answer, statements = headline(report), reasons(report)
     sign = element("span", _SIGNS[answer.tone], class_="sign", aria_hidden="true")
     word = element("h2", sign, element("span", answer.word), class_="word")
-    lead = element("p", told[0] if told else report.summary.sentence, class_="lead")
+    lead = element("p", statements[0] if statements else report.summary.sentence, class_="lead")
     gates = list(_gates(report.verdict.gates))
-    beside = set(_told_by(report.verdict.gates)) if gates else set()
-    rest = [element("li", reason) for reason in told[1:] if reason not in beside]
+    in_gates = set(_gate_reasons(report.verdict.gates)) if gates else set()
+    rest = [element("li", reason) for reason in statements[1:] if reason not in in_gates]
     listed = [element("ul", *rest, class_="reasons")] if rest else []
     bounds = [element("div", *gates, class_="gates", role="list", aria_label="Gates")] if gates else []
     facts = element("dl", *_facts(report), class_="facts")
@@ -230,7 +228,7 @@ def _verdict(report: RunReport) -> Html:
 
 
 def _gates(gates: tuple[GateResult, ...]) -> Iterator[Html]:
-    """Each gate that compares a number, with that number beside its bound."""
+    """Each gate that compares a number, with its bound."""
     for gate in gates:
         if gate.conditions:
             yield from _gates(gate.conditions)
@@ -238,30 +236,30 @@ def _gates(gates: tuple[GateResult, ...]) -> Iterator[Html]:
             yield _gate(gate)
 
 
-def _told_by(gates: tuple[GateResult, ...]) -> Iterator[str]:
+def _gate_reasons(gates: tuple[GateResult, ...]) -> Iterator[str]:
     for gate in gates:
         yield from gate.reasons
-        yield from _told_by(gate.conditions)
+        yield from _gate_reasons(gate.conditions)
 
 
 def _gate(gate: GateResult) -> Html:
     subject = " ".join(part for part in (gate.metric_key or gate.kind.replace("_", " "), gate.aggregation) if part)
-    said = f"{truncate(subject, _KEY)} {_OPERATORS.get(gate.op, gate.op)} {gate.value:g}"
+    claim = f"{truncate(subject, _KEY)} {_OPERATORS.get(gate.op, gate.op)} {gate.value:g}"
     seen = decimal(gate.observed) if gate.observed is None or gate.observed >= 0 else f"{gate.observed:.3f}"
     within = f" ({interval(gate.observed_ci)})" if gate.observed_ci else ""
     numbers = [number for number in (gate.observed, gate.value, *(gate.observed_ci or ())) if number is not None]
     scale = scale_of(numbers)
-    title = f"{said}: observed {seen}{within}"
+    title = f"{claim}: observed {seen}{within}"
     plot = Html("")
     if scale is not None:
         drawn = interval_plot(title, gate.observed, gate.observed_ci, gate.value, scale, f"tone-{gate.result}")
         plot = element("div", drawn, scale_labels(scale))
-    # the first reason of a simple gate says what the row shows
+    # the first reason of a simple gate repeats the row
     notes = gate.reasons[1:] if gate.kind == "simple" and gate.observed is not None else gate.reasons
     return element(
         "div",
         element("span", element("span", _SIGNS[gate.result], aria_hidden="true"), f" {gate.result}", class_="result"),
-        element("span", said, class_="claim"),
+        element("span", claim, class_="claim"),
         plot,
         element("span", seen, element("small", within), class_="observed"),
         *(element("p", note, class_="note") for note in notes),
@@ -283,11 +281,11 @@ def _facts(report: RunReport) -> Iterator[Html]:
     if summary.latency_ms is not None:
         yield _fact("Answer time", duration(summary.latency_ms["p50"]), f"p95 {duration(summary.latency_ms['p95'])}")
     for who, cost, note in costs(summary):
-        yield _fact(f"Cost, {who}", cost, note or "the sum of what is known")
+        yield _fact(f"Cost, {who}", cost, note or "sum of known costs")
 
 
-def _fact(name: str, value: str, beside: str) -> Html:
-    return element("div", element("dt", name), element("dd", value, element("small", beside)))
+def _fact(name: str, value: str, note: str) -> Html:
+    return element("div", element("dt", name), element("dd", value, element("small", note)))
 
 
 def _graders(report: RunReport) -> Iterator[Html]:
@@ -296,7 +294,7 @@ def _graders(report: RunReport) -> Iterator[Html]:
         return
     yield Html('<section aria-labelledby="graders">')
     yield element("h2", "Graders", id="graders")
-    plot_head = together(element("span", "95 % interval of the mean", class_="unseen"), scale_labels())
+    plot_head = concatenate(element("span", "95 % interval of the mean", class_="unseen"), scale_labels())
     titles = ("Grader", "Mean score", plot_head, "Pass rate", "Outcomes")
     head = element("tr", *(element("th", title, scope="col", role="columnheader") for title in titles), role="row")
     body = (_grader_row(key, column) for key, column in columns.items())
@@ -314,7 +312,7 @@ def _graders(report: RunReport) -> Iterator[Html]:
 
 
 def _grader_row(key: str, column: GraderSummary) -> Html:
-    name = together(
+    name = concatenate(
         element("bdi", truncate(key, _KEY), class_="key"),
         element("small", ", ".join((column.kind, *column.notes))),
     )
@@ -353,7 +351,7 @@ def _legend(column: GraderSummary) -> Iterator[Html]:
 
 
 def _spread(report: RunReport, seen: Overview) -> Iterator[Html]:
-    """How the scores of each grader lie, and how long the agent took."""
+    """Histograms of each grader's scores, and of the agent's latency."""
     figures = list(_figures(report, seen))
     if figures:
         heading = element("h2", "Distribution", id="spread")
@@ -366,19 +364,19 @@ def _figures(report: RunReport, seen: Overview) -> Iterator[Html]:
         bins = seen.scores[key]
         if sum(bins):
             name = truncate(key, _KEY)
-            beside = f"{count_noun(sum(bins), 'score')} of {column.total:,}"
-            yield _figure(name, beside, score_histogram(f"scores of {name} from 0 to 1", bins))
+            note = f"{count_noun(sum(bins), 'score')} of {column.total:,}"
+            yield _figure(name, note, score_histogram(f"scores of {name} from 0 to 1", bins))
     latency = report.summary.latency_ms
     if latency is not None:
         marks = {f"{name} {duration(latency[name])}": latency[name] for name in ("p50", "p95")}
         chart = latency_histogram("time to answer, on a logarithmic scale", seen.latencies, marks)
         if chart is not None:
-            beside = f"{count_noun(sum(seen.latencies), 'answered call')}, log scale"
-            yield _figure("Answer time", beside, chart)
+            note = f"{count_noun(sum(seen.latencies), 'answered call')}, log scale"
+            yield _figure("Answer time", note, chart)
 
 
-def _figure(name: str, beside: str, chart: Html) -> Html:
-    caption = element("figcaption", element("bdi", name, class_="key"), element("small", beside))
+def _figure(name: str, note: str, chart: Html) -> Html:
+    caption = element("figcaption", element("bdi", name, class_="key"), element("small", note))
     return element("figure", caption, chart)
 
 

@@ -1,4 +1,4 @@
-"""HTML that cannot be broken out of: what is not known to be HTML is escaped, everywhere."""
+"""HTML and SVG elements with automatic escaping, and the charts of the report page."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ _VOID = frozenset({"br", "circle", "col", "line", "meta", "path", "rect"})
 
 
 class Html(str):
-    """A text that is HTML already. Made here and by `element` alone."""
+    """A string that is already HTML; everything else is escaped."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: str, **attributes: str | bool | None) -> Html:
-    """An element. A child that is not `Html` is text; so is every attribute. None and False leave one out.
+    """An element. Attributes, and children that are not `Html`, are escaped. Attributes of None and False are omitted.
 
-    ``class_`` is written for ``class``, ``stroke_width`` for ``stroke-width``.
+    ``class_`` becomes ``class``, ``stroke_width`` becomes ``stroke-width``.
     """
     head = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     if name in _VOID and not children:
-        # elements of SVG must be closed
+        # SVG elements must be closed
         return Html(head if name in ("br", "col", "meta") else f"{head[:-1]}/>")
-    return Html(f"{head}{together(*children)}</{name}>")
+    return Html(f"{head}{concatenate(*children)}</{name}>")
 
 
-def together(*children: str) -> Html:
-    """Several pieces in a row."""
+def concatenate(*children: str) -> Html:
+    """The children in sequence."""
     return Html("".join(child if isinstance(child, Html) else safe(child) for child in children))
 
 
 def safe(text: str) -> Html:
-    """Text from outside: markup is escaped, control and direction characters are shown by name."""
+    """Untrusted text: markup is escaped, control and bidi characters are made visible."""
     return Html(escape(visible(text), quote=True))
 
 
@@ -54,20 +54,20 @@ _WIDTH, _HEIGHT = 320.0, 132.0
 _LEFT, _RIGHT, _TOP = 4.0, 4.0, 18.0
 _ACROSS, _FLOOR = _WIDTH - _LEFT - _RIGHT, _HEIGHT - 22.0
 _ROUND = tuple(index for index, step in enumerate(LATENCY_STEPS) if step in (1.0, 2.0, 5.0))
-"""The edges of a decade that get a label; only the first of them where there are many bins."""
+"""Indexes of the edges within a decade that get a label; with many bins only the first."""
 _FEW_BINS = 16
 _FEW_BARS = 4
-"""So many bars have their numbers over them; of more, the highest alone."""
+"""Maximum number of bars that all get a number; with more bars only the highest gets one."""
 
 
 class PlotScale(NamedTuple):
-    """The numbers that an interval plot reaches from and to."""
+    """The range of an interval plot."""
 
     low: float = 0.0
     high: float = 1.0
 
     def at(self, value: float) -> str:
-        """Where a value lies, as a share of the width, with some room at both ends for the marks."""
+        """The position of a value in percent of the width, with a margin at both ends."""
         part = (value - self.low) / (self.high - self.low)
         return f"{2 + 96 * min(1.0, max(0.0, part)):.2f}%"
 
@@ -76,7 +76,7 @@ UNIT = PlotScale()
 
 
 def scale_of(numbers: Sequence[float]) -> PlotScale | None:
-    """0 to 1 where that holds all of them, -1 to 1 for differences, None where neither does."""
+    """The scale 0 to 1, or -1 to 1 for differences; None if the numbers fit neither."""
     for scale in (UNIT, PlotScale(-1.0)):
         if all(scale.low <= number <= scale.high for number in numbers):
             return scale
@@ -91,7 +91,7 @@ def interval_plot(
     scale: PlotScale = UNIT,
     tone: str = "",
 ) -> Html:
-    """A point with its whiskers; ``bound`` is a line that it should reach or stay below."""
+    """A point with whiskers; ``bound`` is drawn as a line."""
     ticks = [scale.low + (scale.high - scale.low) * step / 4 for step in range(5)]
     marks = [element("line", class_="grid", x1=scale.at(tick), x2=scale.at(tick), y1="0", y2="100%") for tick in ticks]
     marks.append(element("line", class_="axis", x1=scale.at(scale.low), x2=scale.at(scale.high), y1="50%", y2="50%"))
@@ -107,17 +107,17 @@ def interval_plot(
 
 
 def scale_labels(scale: PlotScale = UNIT) -> Html:
-    """The numbers that belong to interval plots."""
+    """The axis labels of interval plots."""
     middle = (scale.low + scale.high) / 2
-    places = ((scale.low, "start"), (middle, "middle"), (scale.high, "end"))
+    ticks = ((scale.low, "start"), (middle, "middle"), (scale.high, "end"))
     labels = (
-        element("text", f"{number:g}", x=scale.at(number), y="11", text_anchor=anchor) for number, anchor in places
+        element("text", f"{number:g}", x=scale.at(number), y="11", text_anchor=anchor) for number, anchor in ticks
     )
     return element("svg", *labels, class_="labels", aria_hidden="true")
 
 
 def outcome_bar(title: str, tallies: Sequence[OutcomeCount]) -> Html:
-    """How the outcomes of a column share its total."""
+    """A stacked bar of a column's outcomes."""
     total = sum(tally.number for tally in tallies)
     parts: list[Html] = []
     begin = 0
@@ -131,7 +131,7 @@ def outcome_bar(title: str, tallies: Sequence[OutcomeCount]) -> Html:
 
 
 def score_histogram(title: str, bins: Sequence[int]) -> Html:
-    """How many scores fall into each part of 0..1; the last part holds 1 itself."""
+    """A histogram of scores; the last bin includes 1."""
     labels = [
         f"{index / SCORE_BINS:.2f} to {(index + 1) / SCORE_BINS:.2f}: {count_noun(count, 'score')}"
         for index, count in enumerate(bins)
@@ -141,11 +141,11 @@ def score_histogram(title: str, bins: Sequence[int]) -> Html:
 
 
 def latency_histogram(title: str, counts: Sequence[int], marks: dict[str, float]) -> Html | None:
-    """How long answered calls took, on a logarithmic scale; ``marks`` are percentiles in milliseconds."""
+    """A histogram of latencies on a logarithmic scale; ``marks`` are percentiles in milliseconds."""
     filled = [index for index, count in enumerate(counts) if count]
     if not filled:
         return None
-    # a bin more at each side shows that there is nothing beyond
+    # an empty bin on each side shows that there are no further values
     first, last = max(0, filled[0] - 1), min(len(counts) - 1, filled[-1] + 1)
     shown = counts[first : last + 1]
     labels = [f"{_reach(index)}: {count_noun(counts[index], 'call')}" for index in range(first, last + 1)]
@@ -154,7 +154,7 @@ def latency_histogram(title: str, counts: Sequence[int], marks: dict[str, float]
         for index in range(first + 1, last + 1)
         if (index - 1) % len(LATENCY_STEPS) in (_ROUND if len(shown) <= _FEW_BINS else _ROUND[:1])
     ]
-    lines = [(_log_place(value, first) / len(shown), name) for name, value in marks.items()]
+    lines = [(_log_position(value, first) / len(shown), name) for name, value in marks.items()]
     return _bars(title, shown, labels, ticks, lines)
 
 
@@ -166,8 +166,8 @@ def _reach(index: int) -> str:
     return f"{duration(LATENCY_EDGES[index - 1])} to {duration(LATENCY_EDGES[index])}"
 
 
-def _log_place(value: float, first: int) -> float:
-    """How many bins from the first one shown a value lies."""
+def _log_position(value: float, first: int) -> float:
+    """The distance of a value from the first bin shown, in bins."""
     index = bisect_right(LATENCY_EDGES, value)
     if index in (0, len(LATENCY_EDGES)):
         return index - first + 0.5
@@ -175,11 +175,11 @@ def _log_place(value: float, first: int) -> float:
     return index - first + (value - low) / (high - low)
 
 
-def _anchor(place: float) -> str:
-    """How a text stands over a place so that it does not leave the picture."""
-    if place < _WIDTH / 8:
+def _anchor(x: float) -> str:
+    """The text anchor that keeps a label inside the picture."""
+    if x < _WIDTH / 8:
         return "start"
-    return "end" if place > _WIDTH * 7 / 8 else "middle"
+    return "end" if x > _WIDTH * 7 / 8 else "middle"
 
 
 def _bars(
@@ -189,7 +189,7 @@ def _bars(
     ticks: Sequence[tuple[float, str, str]],
     lines: Sequence[tuple[float, str]] = (),
 ) -> Html:
-    """Bars over an axis; places of ticks and lines are shares of its width. Lines take the room of the numbers."""
+    """A bar chart; positions of ticks and lines are shares of the width. With lines the bars get no numbers."""
     axis = element("line", class_="axis", x1=f"{_LEFT}", x2=f"{_WIDTH - _RIGHT}", y1=f"{_FLOOR}", y2=f"{_FLOOR}")
     parts = (*_columns(counts, labels, numbered=not lines), axis, *_ticks(ticks), *_lines(lines))
     whole = f"0 0 {_WIDTH:g} {_HEIGHT:g}"
@@ -203,15 +203,15 @@ def _columns(counts: Sequence[int], labels: Sequence[str], *, numbered: bool) ->
     for index, (count, label) in enumerate(zip(counts, labels, strict=True)):
         if not count:
             continue
-        # a single case among thousands must still be seen
+        # a single case among thousands must stay visible
         height = max(1.5, (_FLOOR - _TOP) * count / most)
         left, top = _LEFT + index * step, _FLOOR - height
         box = {"x": f"{left + 0.75:.2f}", "y": f"{top:.2f}", "width": f"{step - 1.5:.2f}", "height": f"{height:.2f}"}
         yield element("rect", element("title", label), class_="bar", rx="1.5", **box)
         if numbered and (few or index == highest):
             middle = left + step / 2
-            place = {"x": f"{middle:.2f}", "y": f"{top - 4:.2f}", "text_anchor": _anchor(middle)}
-            yield element("text", f"{count:,}", class_="value", **place)
+            label_box = {"x": f"{middle:.2f}", "y": f"{top - 4:.2f}", "text_anchor": _anchor(middle)}
+            yield element("text", f"{count:,}", class_="value", **label_box)
 
 
 def _ticks(ticks: Sequence[tuple[float, str, str]]) -> Iterator[Html]:
@@ -222,9 +222,9 @@ def _ticks(ticks: Sequence[tuple[float, str, str]]) -> Iterator[Html]:
 
 
 def _lines(lines: Sequence[tuple[float, str]]) -> Iterator[Html]:
-    """Upright lines with their names: the first on its left, the others on their right, so that none covers another."""
+    """Vertical lines with labels: the first label on the left, the others on the right, so that they do not overlap."""
     for index, (part, text) in enumerate(lines):
-        place = _LEFT + part * _ACROSS
-        x, beside = f"{place:.2f}", f"{place + (4 if index else -4):.2f}"
+        position = _LEFT + part * _ACROSS
+        x, label_x = f"{position:.2f}", f"{position + (4 if index else -4):.2f}"
         yield element("line", class_="bound", x1=x, x2=x, y1="2", y2=f"{_FLOOR}")
-        yield element("text", text, x=beside, y="11", text_anchor="start" if index else "end")
+        yield element("text", text, x=label_x, y="11", text_anchor="start" if index else "end")

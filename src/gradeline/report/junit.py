@@ -1,4 +1,4 @@
-"""A run as JUnit XML, which continuous integration shows as tests."""
+"""A run as JUnit XML, for continuous integration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MESSAGE = 500
 _BODY = 4_000
 _SPECIAL = re.compile(r"[&<>]")
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-# a parser makes spaces of line ends and tabs in an attribute, unless they are written so
+# parsers replace line breaks and tabs in attributes by spaces, unless they are entities
 _IN_ATTRIBUTES = str.maketrans({'"': "&quot;", "\n": "&#10;", "\t": "&#9;"})
 
 
@@ -41,7 +41,7 @@ def _totals(report: RunReport) -> dict[str, str]:
     tests = sum(report.summary.responses.values()) * len(report.run.graders)
     failures = sum(column.failed for column in columns)
     errors = sum(column.errors for column in columns)
-    # what waits for its grade is skipped here too: JUnit has no other word for a test without a result
+    # missing grades count as skipped too: JUnit has no other status for a test without a result
     skipped = tests - failures - errors - sum(column.passed for column in columns)
     numbers = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
     return {name: str(number) for name, number in numbers.items()}
@@ -73,13 +73,11 @@ def _result(row: ResultRow) -> str:
     if grade is not None and grade.outcome is Outcome.PASS:
         return ""
     if grade is not None and grade.outcome is Outcome.FAIL:
-        said = f"score {grade.score:g}" + (f": {grade.rationale}" if grade.rationale else "")
-        return (
-            f"<failure{_attributes(message=truncate(said, _MESSAGE), type='fail')}>{_escaped(_evidence(row))}</failure>"
-        )
+        summary = f"score {grade.score:g}" + (f": {grade.rationale}" if grade.rationale else "")
+        head = _attributes(message=truncate(summary, _MESSAGE), type="fail")
+        return f"<failure{head}>{_escaped(_evidence(row))}</failure>"
     if grade is not None and grade.error is not None:
-        told = grade.error
-        head = _attributes(message=truncate(told.message, _MESSAGE), type=told.type)
+        head = _attributes(message=truncate(grade.error.message, _MESSAGE), type=grade.error.type)
         return f"<error{head}>{_escaped(_evidence(row))}</error>"
     if error is not None:
         why = f"the agent's call failed ({error.type}, fault: {error.fault}): {error.message}"
@@ -89,7 +87,7 @@ def _result(row: ResultRow) -> str:
 
 
 def _evidence(row: ResultRow) -> str:
-    """What a person needs to see why: the error's place, or the texts that were compared."""
+    """The details of a result: the error's traceback, or the compared texts."""
     record, grade = row.record, row.grade
     error = None if grade is None else grade.error
     parts: dict[str, str | list[str] | None] = {
@@ -114,6 +112,6 @@ def _attributes(**values: str | None) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Well-formed XML; characters that XML does not know are shown by name."""
+    """Escaped for XML; characters that XML does not allow are made visible."""
     text = visible(text)
     return text.translate(_ENTITIES) if _SPECIAL.search(text) else text

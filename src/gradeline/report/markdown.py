@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from gradeline.engine.aggregate import GraderSummary
-from gradeline.engine.aggregate import RunReport
+from gradeline.engine.aggregate import GraderSummary, RunReport
 from gradeline.report.formatting import (
     MISSING,
     case_count,
@@ -40,7 +39,7 @@ from gradeline.report.overview import (
 )
 
 LONGEST_COMMENT = 65_536
-"""GitHub refuses a longer comment."""
+"""Maximum length of a comment on GitHub."""
 
 _ROOM_FOR_THE_END = 500
 _CELL = 160
@@ -78,7 +77,7 @@ def markdown(report: RunReport, worst: int = 10) -> str:
 
 
 def append_step_summary(text: str) -> bool:
-    """Add to the summary of the GitHub job that runs this; False where none does."""
+    """Append to the summary of the current GitHub job; False if there is none."""
     name = os.environ.get("GITHUB_STEP_SUMMARY")
     if not name:
         return False
@@ -88,7 +87,7 @@ def append_step_summary(text: str) -> bool:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: frozenset[str] = frozenset()) -> Iterator[str]:
-    """The lines of a table; the columns named in ``numbers`` are set to the right. Cells must be harmless."""
+    """The lines of a table; columns in ``numbers`` are right-aligned. Cells must be escaped already."""
     yield f"| {' | '.join(titles)} |"
     yield "|" + "".join("---:|" if title in numbers else "---|" for title in titles)
     for row in rows:
@@ -96,19 +95,19 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: frozens
 
 
 def words(text: str, most: int = _CELL) -> str:
-    """Text from outside as nothing but words: no markup, no table border, no link, no mention, one line."""
+    """Untrusted text on one line, without markup, table borders, links or mentions."""
     return _AT_THE_START.sub(_entity, _inert(text, most))
 
 
 def code(text: str | None, most: int = _CELL) -> str:
-    """Text from outside as code; where there is none, a dash."""
+    """Untrusted text as code; a dash for None."""
     if text is None:
         return MISSING
     return f"<code>{_inert(text, most)}</code>" if text.strip() else "*empty*"
 
 
 def _inert(text: str, most: int) -> str:
-    # links and mentions are looked for in the finished text, where entities are characters again
+    # GitHub finds links and mentions after it decodes entities
     return _SPECIAL.sub(_entity, _LINKS.sub(lambda found: found[0] + _APART, one_line(text, most)))
 
 
@@ -120,11 +119,11 @@ def _opening(report: RunReport) -> Iterator[str]:
     answer = headline(report)
     yield f"### {_SIGNS[answer.tone]} {answer.word}: {code(report.run.name, _KEY)}"
     yield ""
-    told = reasons(report)
-    yield from (f"- {words(reason, 300)}" for reason in told[:_MOST_REASONS])
-    if len(told) > _MOST_REASONS:
-        yield f"- and {count_noun(len(told) - _MOST_REASONS, 'more reason')}"
-    if told:
+    statements = reasons(report)
+    yield from (f"- {words(reason, 300)}" for reason in statements[:_MOST_REASONS])
+    if len(statements) > _MOST_REASONS:
+        yield f"- and {count_noun(len(statements) - _MOST_REASONS, 'more reason')}"
+    if statements:
         yield ""
     yield " · ".join(_facts(report))
     yield ""
@@ -170,7 +169,7 @@ def _errors(errors: list[ErrorCount]) -> Iterator[str]:
     if not errors:
         return
     total = sum(one.times for one in errors)
-    yield f"**{count_noun(total, 'error')}**, in no mean and no rate:"
+    yield f"**{count_noun(total, 'error')}**, not included in means and rates:"
     yield ""
     rows = (
         (
@@ -194,7 +193,7 @@ def _first_cases(seen: Overview, most: int) -> list[ReportedCase]:
 
 
 def _worst(groups: dict[CaseGroupName, CaseGroup], rows: Iterable[Sequence[str]], room: int) -> Iterator[str]:
-    """The cases to read first, as many as there is room for."""
+    """The worst cases, as many as fit into ``room`` characters."""
     lines = list(table(("case", "result", "input", "expected", "answer", "why"), rows))
     while len(lines) > _HEADING and sum(len(line) + 1 for line in lines) > room:
         lines.pop()
@@ -204,8 +203,8 @@ def _worst(groups: dict[CaseGroupName, CaseGroup], rows: Iterable[Sequence[str]]
 
 
 def _counts(groups: dict[CaseGroupName, CaseGroup]) -> str:
-    told = [f"{group.total:,} {_GROUPS[name]}" for name, group in groups.items() if group.total]
-    return "Worst cases: " + ", ".join(told)
+    counts = [f"{group.total:,} {_GROUPS[name]}" for name, group in groups.items() if group.total]
+    return "Worst cases: " + ", ".join(counts)
 
 
 def _case_row(case: ReportedCase, *, repeated: bool) -> tuple[str, ...]:
@@ -231,8 +230,8 @@ def _turns(texts: tuple[str, ...]) -> str:
 
 
 def _why(case: ReportedCase) -> str | None:
-    """The first thing that explains it: the call's error, the word of a grader that failed it, a grader's error."""
-    told = [grade.rationale for grade in case.grades if grade.outcome == "fail" and grade.rationale]
+    """The first explanation: the call's error, the rationale of a failed grade, or a grader's error."""
+    rationales = [grade.rationale for grade in case.grades if grade.outcome == "fail" and grade.rationale]
     errors = [case.error, *(grade.error for grade in case.grades)]
-    broken = [f"{error.type}: {error.message}" for error in errors if error is not None]
-    return next(iter(broken if case.error is not None else told + broken), None)
+    messages = [f"{error.type}: {error.message}" for error in errors if error is not None]
+    return next(iter(messages if case.error is not None else rationales + messages), None)

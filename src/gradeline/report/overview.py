@@ -1,6 +1,6 @@
-"""One pass over a run's records for a page: the cases worth reading, the kinds of errors, how scores and times lie.
+"""One pass over a run's records for a report: the worst cases, the kinds of errors, histograms of scores and latency.
 
-Memory is bounded whatever the run: of each group of cases the worst are kept, their texts cut.
+Memory is bounded: only the worst cases of each group are stored, with truncated texts.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from gradeline.model import ErrorInfo, Grade, Record, Response
 from gradeline.report.formatting import truncate
 
 CaseGroupName = Literal["failed", "errors", "calls", "low"]
-"""Cases that a grader failed; without a fail, those a grader broke on; failed calls; passes short of a full score."""
+"""Cases with a failed grade; otherwise cases with a grader error; failed calls; passed cases with a score below 1."""
 
 SCORE_BINS = 20
 LATENCY_STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 LATENCY_EDGES = tuple(step * 10.0**power for power in range(-1, 6) for step in LATENCY_STEPS)
-"""In milliseconds, from a tenth to some minutes: waiting times spread over decades."""
+"""Bin edges in milliseconds, from 0.1 ms to some minutes."""
 
 _MOST_ERROR_KINDS = 200
 _TYPE = 80
@@ -31,7 +31,7 @@ _CALL = 500
 
 
 class ReportedGrade(NamedTuple):
-    """A grade of a case worth reading. ``submission`` is there where it is not the whole answer."""
+    """A grade of a reported case. ``submission`` is None if it is the whole answer."""
 
     grader: str
     outcome: str
@@ -40,11 +40,11 @@ class ReportedGrade(NamedTuple):
     error: ErrorInfo | None
     submission: str | None
     output: str | None = None
-    """What the grader's code printed."""
+    """Output printed by the grader's code."""
 
 
 class ReportedCase(NamedTuple):
-    """A case worth reading, its texts cut, its grades in the order of the run's graders."""
+    """A case for the report, with truncated texts and its grades in the order of the run's graders."""
 
     case: str
     repeat: int
@@ -56,11 +56,11 @@ class ReportedCase(NamedTuple):
     latency_ms: float | None
     grades: tuple[ReportedGrade, ...]
     output: str | None = None
-    """What the agent's code printed."""
+    """Output printed by the agent's code."""
 
 
 class CaseGroup(NamedTuple):
-    """The worst cases of a kind, and how many there are of it in all."""
+    """The worst cases of a group, and the size of the group."""
 
     cases: list[ReportedCase]
     total: int
@@ -71,7 +71,7 @@ class CaseGroup(NamedTuple):
 
 
 class ErrorKind(NamedTuple):
-    """Where an error arose (a grader's key, or None for the agent's call), what it was, and whose fault."""
+    """Source (a grader's key, or None for the agent's call), type and fault of an error."""
 
     grader: str | None
     type: str
@@ -79,7 +79,7 @@ class ErrorKind(NamedTuple):
 
 
 class ErrorCount(NamedTuple):
-    """How often a kind of error came, and the first one's message."""
+    """Number of errors of a kind, and the message of the first one."""
 
     kind: ErrorKind
     times: int
@@ -87,20 +87,20 @@ class ErrorCount(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """What one pass over the records tells beside the summary."""
+    """Data for a report besides the summary."""
 
     groups: dict[CaseGroupName, CaseGroup]
     errors: list[ErrorCount]
     scores: dict[str, list[int]]
-    """Per grader how many scores fall into each of ``SCORE_BINS`` equal parts of 0..1."""
+    """Per grader the number of scores in each of ``SCORE_BINS`` equal bins of 0..1."""
     latencies: list[int]
-    """How many answered calls fall below the first of ``LATENCY_EDGES``, between each two, and above the last."""
+    """Number of answered calls below the first of ``LATENCY_EDGES``, between each two, and above the last."""
 
 
 def scan_records(
     records: Iterable[Record], graders: Iterable[str], limits: Mapping[CaseGroupName, int], longest: int
 ) -> Overview:
-    """Read the records once. ``limits`` says how many cases of a group are kept, ``longest`` how much of a text."""
+    """Read the records once. ``limits`` is the maximum of cases per group, ``longest`` that of characters per text."""
     scores = {key: [0] * SCORE_BINS for key in graders}
     worst = {name: _Worst(limit, tuple(scores), longest) for name, limit in limits.items()}
     errors = _Errors()
@@ -135,7 +135,7 @@ def _group_of(record: Record) -> CaseGroupName | None:
 
 
 class _Worst:
-    """Keeps the cases with the lowest scores; of equal ones the first."""
+    """A heap of the cases with the lowest scores; of equal ones the first."""
 
     def __init__(self, limit: int, graders: tuple[str, ...], longest: int) -> None:
         self._limit = limit
@@ -147,32 +147,32 @@ class _Worst:
     def take(self, record: Record) -> None:
         self._count += 1
         lowest, mean = _badness(record)
-        # negated: the best of the kept lies on top, ready to be replaced; counts differ, so cases are never compared
+        # negated: the best case is on top, to be replaced first; counts are unique, so cases are never compared
         rank = (-lowest, -mean, -self._count)
         if len(self._heap) < self._limit:
-            heapq.heappush(self._heap, (*rank, self._seen(record)))
+            heapq.heappush(self._heap, (*rank, self._report(record)))
         elif self._heap and rank > self._heap[0][:3]:
-            heapq.heapreplace(self._heap, (*rank, self._seen(record)))
+            heapq.heapreplace(self._heap, (*rank, self._report(record)))
 
     def group(self) -> CaseGroup:
         return CaseGroup(
             [entry[3] for entry in sorted(self._heap, key=lambda entry: entry[:3], reverse=True)], self._count
         )
 
-    def _seen(self, record: Record) -> ReportedCase:
+    def _report(self, record: Record) -> ReportedCase:
         ordered = {key: record.grades[key] for key in self._graders if key in record.grades}
-        grades = (_grade_seen(record, key, grade, self._longest) for key, grade in ordered.items())
-        return _case_seen(record, tuple(grades), self._longest)
+        grades = (_reported_grade(record, key, grade, self._longest) for key, grade in ordered.items())
+        return _reported_case(record, tuple(grades), self._longest)
 
 
 def _badness(record: Record) -> tuple[float, float]:
-    """The lowest score and the mean of all; a case without scores ranks by its place alone."""
+    """The lowest score and the mean of all scores; 0 without scores."""
     scores = [grade.score for grade in record.grades.values() if grade.score is not None]
     return (min(scores), sum(scores) / len(scores)) if scores else (0.0, 0.0)
 
 
 class _Errors:
-    """Counts errors by kind; past many kinds the rest is one, because user code can invent names without end."""
+    """Counts errors by kind; beyond a maximum the rest is one kind, because user code may use any number of names."""
 
     def __init__(self) -> None:
         self._counts: dict[ErrorKind, int] = {}
@@ -186,7 +186,7 @@ class _Errors:
             self._examples.setdefault(kind, truncate(message, _EXAMPLE))
 
     def tallies(self) -> list[ErrorCount]:
-        """The most frequent first."""
+        """Sorted by frequency, the most frequent first."""
         tallies = [ErrorCount(kind, count, self._examples[kind]) for kind, count in self._counts.items()]
         return sorted(tallies, key=lambda one: (-one.times, one.kind.grader or "", one.kind.type, one.kind.fault))
 
@@ -200,7 +200,7 @@ def _errors_of(record: Record) -> Iterator[tuple[ErrorKind, str]]:
             yield ErrorKind(key, truncate(grade.error.type, _TYPE), grade.error.fault), grade.error.message
 
 
-def _case_seen(record: Record, grades: tuple[ReportedGrade, ...], longest: int) -> ReportedCase:
+def _reported_case(record: Record, grades: tuple[ReportedGrade, ...], longest: int) -> ReportedCase:
     response, sample = record.response, record.sample
     return ReportedCase(
         record.case,
@@ -216,7 +216,7 @@ def _case_seen(record: Record, grades: tuple[ReportedGrade, ...], longest: int) 
     )
 
 
-def _grade_seen(record: Record, key: str, grade: Grade, longest: int) -> ReportedGrade:
+def _reported_grade(record: Record, key: str, grade: Grade, longest: int) -> ReportedGrade:
     submission = record.submissions.get(key)
     if submission == record.response.text:
         submission = None

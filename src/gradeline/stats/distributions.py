@@ -1,4 +1,4 @@
-"""Just enough of the normal, beta and Student distributions, to full double precision."""
+"""Normal, beta and Student distributions in double precision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def normal_cdf(x: float) -> float:
 
 
 def normal_quantile(p: float) -> float:
-    """The x with P(Z <= x) = p: a rational start (Acklam's form of it), made exact by Halley's steps."""
+    """The x with P(Z <= x) = p: Acklam's rational approximation, refined by Halley's method."""
     if not 0.0 < p < 1.0:
         raise ValueError(f"a probability between 0 and 1 is needed, got {p!r}")
     if p > 0.5:
@@ -35,7 +35,7 @@ def _start(p: float) -> float:
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by its continued fraction."""
+    """The regularized incomplete beta function I_x(a, b), by its continued fraction."""
     if x <= 0.0 or x >= 1.0:
         return 0.0 if x <= 0.0 else 1.0
     front = exp(lgamma(a + b) - lgamma(a) - lgamma(b) + a * log(x) + b * log1p(-x))
@@ -70,7 +70,7 @@ def beta_quantile(p: float, a: float, b: float) -> float:
 
 
 def inverse(increasing: Callable[[float], float], value: float) -> float:
-    """The x in 0..1 at which an increasing function reaches the value, by bisection to the last bit."""
+    """The x in 0..1 at which an increasing function has the value, by bisection to full precision."""
     low, high = 0.0, 1.0
     while True:
         middle = (low + high) / 2.0
@@ -84,7 +84,7 @@ def inverse(increasing: Callable[[float], float], value: float) -> float:
 
 @lru_cache(maxsize=1024)
 def student_quantile(p: float, freedom: float) -> float:
-    """The t with P(T <= t) = p of Student's T with so many degrees of freedom."""
+    """The t with P(T <= t) = p of Student's T with ``freedom`` degrees of freedom."""
     if freedom == inf:
         return normal_quantile(p)
     if p == 0.5:

@@ -1,4 +1,4 @@
-"""Is the difference real? Candidate and baseline on the same cases."""
+"""Tests and intervals of paired differences: candidate and baseline on the same cases."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gradeline.stats.distributions import beta_cdf, inverse, student_quantile, s
 from gradeline.stats.intervals import Interval, finite_values, mean_interval, wilson
 
 _EXACT = 15
-"""Up to so many differences all signs are tried: 32,768 ways."""
+"""Maximum number of differences for the exact sign-flip test: 32,768 combinations."""
 
 _WHOLE_NUMBERS = 2_000
-"""Up to so many changes McNemar's test counts in whole numbers; the work grows with the square of them."""
+"""Maximum number of changes for McNemar's test in integers, whose work is quadratic."""
 
 _BLOCK = 8
-"""So many signs are looked up at once."""
+"""Number of signs per table lookup."""
 
 
 def paired_difference(
     a: Iterable[float], b: Iterable[float], clusters: Iterable[Hashable] | None = None, confidence: float = 0.95
 ) -> Interval:
-    """The mean of a - b, case by case, with its interval."""
+    """The mean of the paired differences a - b with its interval."""
     left, right = finite_values(a), finite_values(b)
     if len(left) != len(right):
         raise ValueError(f"{len(left)} values against {len(right)}: pairs are needed")
@@ -41,7 +41,7 @@ class McNemar(NamedTuple):
 
 
 def mcnemar(b: int, c: int) -> McNemar:
-    """Whether changes go one way more often than a coin would."""
+    """McNemar's test: do b and c differ by more than chance?"""
     if b < 0 or c < 0:
         raise ValueError(f"counts cannot be negative, got b={b!r}, c={c!r}")
     n, least = b + c, min(b, c)
@@ -67,7 +67,7 @@ def _tail(n: int, most: int) -> int:
 
 
 def _many(n: int, least: int) -> McNemar:
-    """The same in floats: the terms of the tail shrink so fast that some hundreds of them are all of it."""
+    """The same in floats: the terms decrease so fast that some hundreds suffice."""
     at_least = exp(lgamma(n + 1) - lgamma(least + 1) - lgamma(n - least + 1) - n * log(2.0))
     term, tail = at_least, at_least
     for index in range(least, 0, -1):
@@ -81,13 +81,13 @@ def _many(n: int, least: int) -> McNemar:
 
 
 def sign_flip_test(differences: Iterable[float], seed: int = 0, samples: int = 10_000) -> float:
-    """Two-sided p that the mean difference is nothing but chance: every difference might have had the other sign.
+    """Two-sided p-value of the mean difference, if every difference could have had either sign.
 
-    Exact up to 15 values that are not 0, by seeded sampling beyond.
+    Exact for up to 15 nonzero values, by seeded sampling for more.
     """
     values = [value for value in finite_values(differences) if value != 0.0]
     observed = abs(fsum(values))
-    # sums in another order differ in their last bits, and scores such as thirds are rounded: 1/3 + 1/3 is 2/3
+    # sums in another order differ in their last bits, and scores such as 1/3 are rounded
     slack = 1e-8 * max(map(abs, values), default=0.0)
     if len(values) <= _EXACT:
         sums = [0.0]
@@ -109,7 +109,7 @@ def _sampled(values: list[float], observed: float, seed: int, samples: int) -> f
 
 
 def _sums_of_choices(values: list[float]) -> array[float]:
-    """The sum of each choice among the values; bit n of its index says whether value n is in it."""
+    """The sums of all subsets of the values; bit n of the index says whether value n is included."""
     sums = array("d", [0.0])
     for value in values:
         sums.extend([total + value for total in sums])
@@ -117,7 +117,7 @@ def _sums_of_choices(values: list[float]) -> array[float]:
 
 
 def holm(ps: Iterable[float]) -> list[float]:
-    """p-values of a few claims, adjusted so that the chance of any false one keeps its level."""
+    """p-values adjusted by Holm, which controls the family-wise error rate."""
     values = _probabilities(ps)
     order = sorted(range(len(values)), key=values.__getitem__)
     raised = accumulate(((len(values) - rank) * values[index] for rank, index in enumerate(order)), max)
@@ -125,7 +125,7 @@ def holm(ps: Iterable[float]) -> list[float]:
 
 
 def benjamini_hochberg(ps: Iterable[float]) -> list[float]:
-    """p-values of many findings, adjusted so that the share of false ones keeps its level."""
+    """p-values adjusted by Benjamini and Hochberg, which controls the false discovery rate."""
     values = _probabilities(ps)
     order = sorted(range(len(values)), key=values.__getitem__, reverse=True)
     count = len(values)
@@ -149,23 +149,23 @@ def _probabilities(ps: Iterable[float]) -> list[float]:
 
 
 ALPHA = 0.05
-"""The level of every test here; the intervals are those of 95 %."""
+"""The level of all tests; intervals are 95 %."""
 
-"""Up to so many changes all their signs are tried."""
+"""Maximum number of changes for exact tests."""
 
 _DECIMALS = 9
-"""A smaller difference of scores is rounding: 0.1 + 0.2 is 0.3."""
+"""Precision of differences; smaller ones are rounding errors, as in 0.1 + 0.2."""
 
 _SUM_DECIMALS = 7
-"""The same for a sum of rounded differences: twice 0.333333333 is 0.666666667."""
+"""Precision of sums of rounded differences: 2 × 0.333333333 equals 0.666666667."""
 
 Range: TypeAlias = tuple[float, float]
 
 
 class McNemarTest(NamedTuple):
-    """Changes that are all as large as each other, as those of pass and fail are: McNemar's mid-p.
+    """Changes that all have the same size, such as between pass and fail: McNemar's mid-p.
 
-    The interval of the direction is that test turned round.
+    The interval is the inversion of that test.
     """
 
     cases: int
@@ -191,9 +191,9 @@ class McNemarTest(NamedTuple):
 
 
 class SignFlipTest(NamedTuple):
-    """Up to 15 changes of whatever size: each might have had the other sign.
+    """Up to 15 changes of different sizes: the exact sign-flip test.
 
-    The interval of their mean is that test turned round.
+    The interval of the mean is the inversion of that test.
     """
 
     cases: int
@@ -241,7 +241,7 @@ PairedTest: TypeAlias = McNemarTest | SignFlipTest | PairedTTest
 
 
 def changes_test(differences: Sequence[float], *, pass_or_fail: bool) -> PairedTest:
-    """What the differences of `score_changes` tell of their mean; ``pass_or_fail`` says that every score is 0 or 1."""
+    """The test of the differences of `score_changes`; ``pass_or_fail``: every score is 0 or 1."""
     cases = len(differences)
     changes = [difference for difference in differences if difference]
     if pass_or_fail:
@@ -258,9 +258,9 @@ def changes_test(differences: Sequence[float], *, pass_or_fail: bool) -> PairedT
 
 
 def is_skewed(differences: Sequence[float]) -> bool:
-    """Whether some changes are so much larger than the others that Student's t is unreliable.
+    """Whether the differences are too skewed for Student's t.
 
-    By Cochran's rule, it needs more cases than 25 times the squared skewness.
+    By Cochran's rule it needs more cases than 25 times the squared skewness.
     """
     cases = len(differences)
     mean = fsum(differences) / cases
@@ -271,7 +271,7 @@ def is_skewed(differences: Sequence[float]) -> bool:
 
 
 def score_changes(baseline: Sequence[float], candidate: Sequence[float], noise: float = 0.0) -> list[float]:
-    """candidate - baseline of scores in 0..1, one pair for each case; rounding and what is below ``noise`` is 0."""
+    """candidate - baseline of scores in 0..1, one pair per case; rounding errors and changes below ``noise`` are 0."""
     if len(baseline) != len(candidate):
         raise ValueError(f"{len(candidate)} values against {len(baseline)}: pairs are needed")
     return list(
@@ -280,13 +280,13 @@ def score_changes(baseline: Sequence[float], candidate: Sequence[float], noise: 
 
 
 def score_change(before: float, after: float, noise: float = 0.0) -> float:
-    """The same of one case. A change of exactly ``noise`` counts."""
+    """The same for one case. A change of exactly ``noise`` counts."""
     change = round(after - before, _DECIMALS)
     return change if abs(change) >= noise else 0.0
 
 
 def _least_share(hits: int, misses: int) -> float:
-    """The lower bound of the share of hits: half the chance of these hits, plus that of more, is 0.025 there."""
+    """The lower mid-p bound of the share of hits: half the probability of these hits plus that of more is 0.025."""
     if hits == 0:
         return 0.0
 
@@ -298,10 +298,10 @@ def _least_share(hits: int, misses: int) -> float:
 
 
 def _typical_values(changes: Sequence[float]) -> Range:
-    """The means that the exact sign-flip test does not refuse.
+    """The means that the exact sign-flip test does not reject.
 
-    Against a mean m speak the ways to flip signs about m that lead as far off: as many as there are choices among
-    the changes whose own mean lies beyond m. So the bounds are means of such choices.
+    The p-value of a mean m is the share of sign flips about m with at least the same deviation, which equals the share
+    of subsets of the changes whose mean is beyond m. So the bounds are means of such subsets.
     """
     sums, counts = [0.0], [0]
     for change in changes:
@@ -336,14 +336,14 @@ MIN_CLUSTERS = 6
 
 
 class ClusteredTest(NamedTuple):
-    """What the differences of clusters tell of the mean difference over the cases."""
+    """The test of the mean difference over the cases, with clusters as units."""
 
     differences: tuple[float, ...]
-    """One for each cluster: the sum over its cases, divided by the mean number of cases of a cluster."""
+    """One per cluster: the sum over its cases, divided by the mean cluster size."""
     found: PairedTest
-    """The test of the differences as parts of the greatest possible one."""
+    """The test of the differences, as shares of the greatest possible one."""
     largest: float
-    """The greatest possible difference of a cluster: 1 where all are of the same size."""
+    """The greatest possible difference of a cluster: 1 if all have the same size."""
 
     @property
     def test(self) -> str:
@@ -361,12 +361,12 @@ class ClusteredTest(NamedTuple):
 
 
 def clusters_test(differences: Sequence[float], clusters: Sequence[Hashable]) -> ClusteredTest:
-    """Test differences of cases, as `stats.changes.score_changes` gives them, with the cluster as the unit.
+    """Test the differences of cases (see `score_changes`) with clusters as units.
 
-    Up to 15 clusters that changed, every sign is tried; with more it is Student's over the clusters.
+    Up to 15 changed clusters the exact sign-flip test is used, for more Student's t over the clusters.
     """
     if len(differences) != len(clusters):
-        raise ValueError(f"{len(differences)} differences but {len(clusters)} clusters; give one for each")
+        raise ValueError(f"{len(differences)} differences but {len(clusters)} clusters; pass one for each")
     members: dict[Hashable, list[float]] = {}
     for cluster, difference in zip(clusters, differences, strict=True):
         members.setdefault(cluster, []).append(difference)

@@ -1,4 +1,4 @@
-"""How many cases does it take?"""
+"""Sample sizes and detectable effects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def minimum_detectable_effect(
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> float:
-    """The smallest mean difference that n paired cases find with this power.
+    """The smallest mean difference that n paired cases detect with this power.
 
     ``variance`` is that of the differences between cases, ``within_a`` and ``within_b`` those between
     repeats of one case.
@@ -40,7 +40,7 @@ def cases_needed(
     alpha: float = 0.05,
     power: float = 0.8,
 ) -> float:
-    """The number of paired cases that find a mean difference of this size with this power."""
+    """The number of paired cases that detect a mean difference of this size with this power."""
     if effect == 0.0:
         return inf
     total = _total(variance, within_a, within_b, repeats_a, repeats_b)
@@ -48,17 +48,17 @@ def cases_needed(
 
 
 def cases_to_decide(mean_square: float, margin: float, alpha: float = 0.05, power: float = 0.8) -> int:
-    """The number of paired cases in all that shows with this power that a candidate is not worse by the margin, if both
-    are equally good; ``mean_square`` is the mean of the squared differences."""
+    """The number of paired cases that show with this power that a candidate is not worse by the margin, if both are
+    equally good; ``mean_square`` is the mean of the squared differences."""
     if margin <= 0.0:
         raise ValueError(f"a margin above 0 is needed, got {margin!r}: equality itself is never certain")
     return max(2, ceil(cases_needed(margin, mean_square, alpha=alpha, power=power)))
 
 
 def noise_threshold(differences: Iterable[float], alpha: float = 0.05) -> float:
-    """Half the width of the interval of a mean paired difference where both are equally good.
+    """Half the width of the interval of a mean paired difference if both are equally good.
 
-    One more change of the usual size (of 1 where nothing changed) is counted: a few equal cases are not certain.
+    One more change of average size (1 if nothing changed) is added, because a few equal cases prove little.
     """
     data = finite_values(differences)
     squares = fsum(map(mul, data, data))
@@ -87,19 +87,19 @@ def _total(variance: float, within_a: float, within_b: float, repeats_a: int, re
 
 
 def labels_for_rate(half_width: float, rate: float = 0.5, confidence: float = 0.95) -> int:
-    """The labels until the interval of a rate has this half width: z² p (1 - p) / w². A rate of 0.5 takes the most."""
+    """The number of labels for an interval of a rate with this half width: z² p (1 - p) / w²."""
     return _needed(rate * (1.0 - rate), half_width, confidence)
 
 
 def labels_for_kappa(half_width: float, agreement: float, chance: float = 0.5, confidence: float = 0.95) -> int:
-    """The same for Cohen's kappa: z² a (1 - a) / (w (1 - c))², for an agreement a of which c is expected by chance."""
+    """The same for Cohen's kappa: z² a (1 - a) / (w (1 - c))², for an agreement a with c expected by chance."""
     if not 0.0 <= chance < 1.0:
         raise ValueError(f"the agreement by chance must be from 0 to below 1, got {chance!r}")
     return _needed(agreement * (1.0 - agreement) / (1.0 - chance) ** 2, half_width, confidence)
 
 
 def cases_for_half_width(half_width: float, variance: float, confidence: float = 0.95) -> int:
-    """The cases until the interval of a mean has this half width: z² v / w², for scores of variance v."""
+    """The number of cases for an interval of a mean with this half width: z² v / w², for scores of variance v."""
     return _needed(variance, half_width, confidence)
 
 

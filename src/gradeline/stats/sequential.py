@@ -1,7 +1,7 @@
-"""Repeated looks at a paired difference: boundaries that keep the error rate, and the interval of each look.
+"""Group-sequential testing of a paired difference: boundaries that keep the error rate, and repeated intervals.
 
-A difference that is tested again and again as cases arrive is found by chance far more often than one test finds it.
-Here the error rate of 5 % is shared out over 20 looks by the spending function of Hwang, Shih and DeCani (gamma -4):
+Testing a difference repeatedly as cases arrive inflates the error rate of a single test. Here the error rate of 5 % is
+distributed over 20 looks by the spending function of Hwang, Shih and DeCani (gamma -4):
 little of it early, most of it late. The intervals of all looks hold together with 95 %, so whichever look is the last,
 and for whatever reason, its interval is valid.
 """
@@ -16,34 +16,34 @@ from typing import NamedTuple, TypeAlias
 from gradeline.stats.distributions import normal_quantile
 
 LOOKS = 20
-"""How often a run is looked at, the last time when all cases are done."""
+"""Number of looks at a run; the last one is when all cases are done."""
 
 _GAMMA = -4.0
 _NODES = 24
 _SMALLEST_P = 1e-12
 _LEAST_SQUARE = 1e-18
 _PRECISION = 1e-4
-"""Of a boundary whose error rate is sought."""
+"""Tolerance of the search for the error rate of a boundary."""
 
 Range: TypeAlias = tuple[float, float]
 
 
 def look_sizes(cases: int) -> tuple[int, ...]:
-    """After how many cases each look is taken."""
+    """The number of cases at each look."""
     return tuple(-(-look * cases // LOOKS) for look in range(1, LOOKS + 1))
 
 
 def alpha_spent(alpha: float, look: int) -> float:
-    """The part of the error rate that all looks up to this one may use."""
+    """The error rate that all looks up to this one may spend."""
     return alpha * expm1(-_GAMMA * look / LOOKS) / expm1(-_GAMMA)
 
 
 @cache
 def boundaries(alpha: float, looks: int = LOOKS) -> tuple[float, ...]:
-    """For each of the first looks, how many standard errors the interval reaches to either side.
+    """Half the width of the interval at each of the first looks, in standard errors.
 
-    By recursive integration: the sum of the cases' differences has a standard deviation of 1 more at each look, and
-    what lies outside a look's bound does not reach the next.
+    Computed by recursive integration: the variance of the sum of differences grows by 1 at each look, and paths outside
+    the boundary of a look stop there.
     """
     if not 0.0 < alpha <= 1.0:
         raise ValueError(f"an error rate above 0 and up to 1 is needed, got {alpha!r}")
@@ -66,14 +66,14 @@ def boundaries(alpha: float, looks: int = LOOKS) -> tuple[float, ...]:
 
 
 class RepeatedInterval(NamedTuple):
-    """What one look tells of the mean difference."""
+    """The mean difference at one look, with its repeated interval."""
 
     look: int
     cases: int
     mean: float
     se: float
     alpha: float
-    """The error rate over all looks, 0.05 over the number of graders that are looked at."""
+    """The error rate over all looks: 0.05 divided by the number of graders."""
 
     @property
     def test(self) -> str:
@@ -81,32 +81,32 @@ class RepeatedInterval(NamedTuple):
 
     @property
     def interval(self) -> Range:
-        """Valid at every look together with those of all others."""
+        """Simultaneously valid with the intervals of all other looks."""
         reach = boundaries(self.alpha)[self.look - 1] * self.se
         return max(-1.0, self.mean - reach), min(1.0, self.mean + reach)
 
     @property
     def p(self) -> float:
-        """The least error rate over all looks at which the interval of this look leaves out 0."""
+        """The smallest error rate over all looks at which the interval of this look excludes 0."""
         reach = abs(self.mean) / self.se
         found = _least_alpha(reach, self.look)
-        # where the interval leaves out 0, p is at most its rate, and else above it
+        # p must agree with the interval: at most alpha if it excludes 0, otherwise above
         significant = reach > boundaries(self.alpha)[self.look - 1]
         return min(found, self.alpha) if significant else max(found, self.alpha * (1.0 + 1e-9))
 
 
 class DifferenceSums:
-    """The sums over the differences of cases that a look needs."""
+    """Sums over the differences of cases, for a look."""
 
     def __init__(self, cases: int = 0, total: float = 0.0, squares: float = 0.0) -> None:
-        """The sums of cases that are known already."""
+        """Start from known sums."""
         self.cases = cases
         self._sum = total
         self._squares = squares
         self._clusters: dict[Hashable, tuple[int, float, float]] = {}
 
     def add(self, difference: float, cluster: Hashable | None = None) -> None:
-        """One case more; those of a ``cluster`` are not independent."""
+        """Add a case; cases of the same ``cluster`` are not independent."""
         self.cases += 1
         if difference:
             self._sum += difference
@@ -117,13 +117,13 @@ class DifferenceSums:
 
     @property
     def units(self) -> int:
-        """The cases and clusters that are independent of each other."""
+        """The number of independent units: clusters, and cases without a cluster."""
         return self.cases - sum(number for number, _, _ in self._clusters.values()) + len(self._clusters)
 
     def at(self, look: int, alpha: float) -> RepeatedInterval:
-        """What the cases so far, at least one, tell at a look."""
+        """The interval at a look over the cases so far, at least one."""
         mean = self._sum / self.cases
-        # one square of 1 is added, to the mean as well: a few cases that are all the same do not show that all are
+        # one squared difference of 1 is added, because a few equal cases do not prove that all are equal
         added = self._sum / (self.cases + 1)
         squared = ((self._squares + 1.0) / (self.cases + 1) - added * added) / self.cases
         if self._clusters:
@@ -131,21 +131,21 @@ class DifferenceSums:
         return RepeatedInterval(look, self.cases, mean, sqrt(max(squared, _LEAST_SQUARE)), alpha)
 
     def _clustered(self, mean: float) -> float:
-        """The squared standard error by CR1, with the same square of 1; a case in no cluster is one of its own."""
+        """The squared standard error by CR1, with the same added square; a case without a cluster counts as one."""
         clusters = self._clusters.values()
-        alone = self.cases - sum(number for number, _, _ in clusters)
+        unclustered = self.cases - sum(number for number, _, _ in clusters)
         total = self._sum - sum(one for _, one, _ in clusters)
         squares = self._squares - sum(one for _, _, one in clusters)
         groups = self.units
         if groups == 1:
             return 1.0
-        spread = squares - 2.0 * mean * total + alone * mean * mean
+        spread = squares - 2.0 * mean * total + unclustered * mean * mean
         spread += sum((one - number * mean) ** 2 for number, one, _ in clusters)
         return (spread + 1.0) * groups / (groups - 1) / (self.cases * self.cases)
 
 
 def sum_differences(changes: Sequence[float], clusters: Iterable[Hashable | None] | None = None) -> DifferenceSums:
-    """All at once."""
+    """The interval at a look over all these differences."""
     if clusters is None:
         return DifferenceSums(len(changes), fsum(changes), fsum(change * change for change in changes))
     found = DifferenceSums()
@@ -173,9 +173,9 @@ def _least_alpha(reach: float, look: int) -> float:
 
 
 def _bound(nodes: Sequence[tuple[float, float]], allowed: float, start: float) -> float:
-    """Where the sum of the next look is with the ``allowed`` probability outside: Newton's steps from a near bound.
+    """The bound that the sum exceeds with probability ``allowed`` at the next look, by Newton's method.
 
-    ``nodes`` are values of the sum at the look before, from 0 on, with the probability mass of both signs.
+    ``nodes`` are non-negative values of the sum at the previous look, with the probability mass of both signs.
     """
     bound = start
     for _ in range(50):
@@ -199,7 +199,7 @@ def _density(x: float) -> float:
 
 @cache
 def _legendre() -> tuple[tuple[float, float], ...]:
-    """Nodes and weights of Gauss and Legendre on 0..1."""
+    """Nodes and weights of Gauss-Legendre quadrature on 0..1."""
     found = []
     for place in range(_NODES):
         x = cos(pi * (place + 0.75) / (_NODES + 0.5))

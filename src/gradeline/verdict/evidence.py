@@ -1,4 +1,4 @@
-"""What gates and comparisons use: one grader's scores, and those of two runs case by case."""
+"""Input of gates and comparisons: the scores of a grader in one run, and paired over two runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gradeline.stats import mcnemar, percentile, score_interval
 from gradeline.stats.paired import MIN_CLUSTERS
 
 AgentErrors = Literal["exclude", "fail"]
-"""What a failed agent call counts as: nothing, or a score of 0."""
+"""Exclude failed agent calls, or count them as a score of 0."""
 
 NO_NOISE: Mapping[str, float] = MappingProxyType({})
-"""The thresholds of graders of which every change counts."""
+"""No noise thresholds: every change counts."""
 
 
 class ScoreColumn(NamedTuple):
@@ -91,8 +91,8 @@ def count_failed_calls(column: ScoreColumn, agent_errors: AgentErrors) -> ScoreC
         return column._replace(scores=scores, passes=passes)
     placed = column.failed_cases[:failed]
     # a call of which the case is unknown is a cluster of its own, under a number that no case has
-    alone = range(-1, len(placed) - failed - 1, -1)
-    return column._replace(scores=scores, cases=[*cases_of(column), *placed, *alone], passes=passes)
+    unplaced = range(-1, len(placed) - failed - 1, -1)
+    return column._replace(scores=scores, cases=[*cases_of(column), *placed, *unplaced], passes=passes)
 
 
 def passes_of(column: ScoreColumn) -> Sequence[int]:
@@ -175,10 +175,10 @@ def order_finding(first: int, second: int, scored: int) -> OrderFinding:
     verdict: OrderVerdict = "not_enough_flips"
     if p is not None and decided >= LEAST_FLIPS:
         verdict = "position_biased" if p < POSITION_BIAS_ALPHA else "not_flagged"
-    told = f"order decided {decided} of {decided + scored}"
+    sentence = f"order decided {decided} of {decided + scored}"
     if p is not None:
-        told += f" (shown first {first}, second {second}; p {_short(p)})"
-    return OrderFinding(decided, decided + scored, first, second, p, verdict, told + _ENDINGS[verdict])
+        sentence += f" (shown first {first}, second {second}; p {_short(p)})"
+    return OrderFinding(decided, decided + scored, first, second, p, verdict, sentence + _ENDINGS[verdict])
 
 
 _ENDINGS: dict[OrderVerdict, str] = {
