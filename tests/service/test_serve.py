@@ -315,7 +315,7 @@ def test_keys_without_the_secret_key_are_no_use(tmp_path: Path) -> None:
 def test_a_port_in_use_is_reported() -> None:
     with bind("127.0.0.1", 0) as first:
         first.listen()
-        with pytest.raises(ConfigError, match="name another port, or 0"):
+        with pytest.raises(ConfigError, match="use another port, or 0"):
             bind("127.0.0.1", first.getsockname()[1])
         assert url_of(first, "127.0.0.1") == f"http://127.0.0.1:{first.getsockname()[1]}"
 
@@ -337,7 +337,7 @@ def test_a_store_in_memory_is_a_file_that_goes_away(tmp_path: Path, monkeypatch:
 
 def test_the_help_loads_nothing_heavy() -> None:
     code = (
-        "import sys; from gradeline.cli import run; run(['--help']);"
+        "import sys; from gradeline.cli import run_cli; run_cli(['--help']);"
         "bad = {'fastapi', 'uvicorn', 'starlette', 'cryptography', 'aiohttp', 'pydantic'} & set(sys.modules);"
         "sys.exit(f'loaded {bad}' if bad else 0)"
     )
