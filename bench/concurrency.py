@@ -84,7 +84,7 @@ def agent() -> Iterator[Agent]:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         if not url:
-            raise RuntimeError("the agent did not start; what it said stands above")
+            raise RuntimeError("the agent did not start; see its output above")
         yield Agent(url)
 
 

@@ -35,7 +35,7 @@ def contest(
     before: Callable[[], None] = lambda: None,
     after: Callable[[Entry], None] = lambda _: None,
 ) -> list[Result]:
-    """Each entry does its job so many times, in fresh folders; ``before`` and ``after`` are called around each job."""
+    """Runs each entry's job several times, in fresh folders; ``before`` and ``after`` are called around each job."""
     seconds: list[list[float]] = [[] for _ in entries]
     failures: dict[int, str] = {}
     for number in range(max(entry.rounds for entry in entries)):

@@ -40,7 +40,7 @@ _JSON = (("samples", "sample"), ("responses", "response"), ("grades", "grade"))
 
 
 class Size(NamedTuple):
-    """The best a tool did with so many samples."""
+    """The best result of a tool for a number of samples."""
 
     seconds: float
     cpu_seconds: float

@@ -70,7 +70,7 @@ def comparisons() -> tuple[float, float]:
 
 
 async def paired(pair: Callable[[int], Awaitable[object]]) -> float:
-    """Seconds for all pairs, so many in flight."""
+    """Seconds for all pairs, with a number of calls in flight."""
     numbers = iter(range(PAIRS))
 
     async def caller() -> None:

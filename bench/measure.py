@@ -32,7 +32,7 @@ MACHINE_SAID = "GRADELINE_BENCH_MACHINE_SAID"
 JSON_FILE = "GRADELINE_BENCH_JSON"
 """Names the file that gets a line of JSON for every table and figure."""
 _NOT_PASSED_ON = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONPATH", "GRADELINE_STORE")
-"""Installed programs have their bytecode, and neither the store nor the path of whoever measures."""
+"""Like installed programs: with bytecode, and without the caller's store and path."""
 
 
 class RunFailedError(Exception):
@@ -140,7 +140,7 @@ def flags(description: str | None, **known: str) -> frozenset[str]:
 
 
 def say(text: str) -> None:
-    """What is being done, for whoever waits at a terminal."""
+    """Progress messages for the terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
 

@@ -36,7 +36,7 @@ class Measured(NamedTuple):
 
 
 class Watch:
-    """Adds up what a process and its children hold, until it is told to end."""
+    """Adds up the memory of a process and its children until it is stopped."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -45,7 +45,7 @@ def floor() -> float:
 
 
 async def at_once(pool: WorkerPool, calls: int, concurrency: int) -> float:
-    """Microseconds a call, with so many callers that each wait for their own."""
+    """Microseconds per call, with a number of concurrent callers."""
 
     async def caller() -> None:
         for _ in range(calls // concurrency):
@@ -60,7 +60,7 @@ async def recovery(pool: WorkerPool) -> float:
     """Milliseconds from the death of every worker that takes jobs to the next answer."""
     rounds = []
     for _ in range(5):
-        await asyncio.sleep(0.5)  # until one stands by again
+        await asyncio.sleep(0.5)  # until a spare worker is ready again
         victims = pool.pids[:-1]
         for pid in victims:
             os.kill(pid, signal.SIGKILL)

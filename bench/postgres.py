@@ -50,7 +50,7 @@ PAGE = 50
 CASES_AT_ONCE = 500
 ROUNDS = 5
 RARE = 9_973
-"""Every so many-th answer has the word that is looked for."""
+"""Every N-th answer contains the word of the search."""
 TEXT = "Paris is the capital of France, and has been for a long time. " * 4
 GRADERS = {"exact": RunGrader("exact", "f" * 32)}
 SETTINGS = {

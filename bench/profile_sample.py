@@ -44,7 +44,7 @@ from agent import answer
 
 SAMPLES = 2_000
 FEW = 200
-"""What a run of so many samples costs is taken off, before the rest is shared out."""
+"""The cost of a run with this number of samples is subtracted before the rest is divided."""
 CONCURRENCY = 100
 ROUNDS = 15
 

@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def waiting(folder: Path, server: Server) -> Iterator[tuple[str, ...]]:
-    """An agent that takes 100 ms, asked by so many at a time, whatever the number of workers."""
+    """An agent that takes 100 ms, with a fixed number of calls in flight for any number of workers."""
     suite = write(folder / "slow", SLOW_SAMPLES, DELAY, {"kind": "exact_match"})
     ideal = SLOW_SAMPLES * DELAY / CONCURRENCY
     for workers in (1, 2):
@@ -225,8 +225,8 @@ def drive(server: Server, suite: Path, workers: int, what: str = "run", name: st
     )
     if done.returncode:
         raise RuntimeError(f"{COMMAND} {what}: {done.returncode}")
-    told = json.loads(done.stdout.splitlines()[-1])
-    return Driven(**told, database_cpu=postgres_cpu(server) - before)
+    measured_values = json.loads(done.stdout.splitlines()[-1])
+    return Driven(**measured_values, database_cpu=postgres_cpu(server) - before)
 
 
 def driven(what: str, name: str, store: str, workers: str) -> None:
@@ -250,14 +250,14 @@ def driven(what: str, name: str, store: str, workers: str) -> None:
         else:
             ran = asyncio.run(regrade_run(storage, name, engine=engine))
         used = resource.getrusage(resource.RUSAGE_SELF)
-        told = {
+        measured_values = {
             "seconds": times[-1] - times[0],
             "chunks": len(times) // 2,
             "driver_cpu": used.ru_utime + used.ru_stime,
             "worker_cpu": sum(cpu.values()),
             "run": ran.report.run.id,
         }
-    print(json.dumps(told))
+    print(json.dumps(measured_values))
 
 
 @contextmanager

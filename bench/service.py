@@ -1,7 +1,7 @@
 """What the service holds: agents kept busy, runs side by side, pages of a million results, idle readers, overload.
 
-The service is a process of its own with its defaults, on a SQLite file; the agent and whoever asks are others on the
-same machine. Pages are asked for by ten clients that each wait for their answer. ``--quick`` stores fewer results.
+The service is a process of its own with its defaults, on a SQLite file; the agent and the clients are other processes on the
+same machine. Ten clients request pages, each waiting for its answer. ``--quick`` stores fewer results.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ async def runs(service: Service, url: str) -> list[Figure]:
 
 
 async def stored(store: Path, results: int) -> str:
-    """A run with so many results, written as the engine writes them."""
+    """A run with a number of results, written as the engine writes them."""
     with SqliteStorage(store) as storage:
         graders = {"exact": RunGrader("exact", "f" * 32)}
         run = storage.save_run(Run(name="many", suite="bench", status="completed", graders=graders, total=results))
@@ -337,13 +337,13 @@ async def overload(service: Service, run: str) -> list[Figure]:
         flooded = perf_counter() - began
         recovered = await _until(lambda: _is_good(session, url))
     wrong = sum(count for status, count in statuses.items() if status not in (200, 429, 503)) + patient[False]
-    told = ", ".join(f"{count:,} x {status}" for status, count in sorted(statuses.items()))
+    listed = ", ".join(f"{count:,} x {status}" for status, count in sorted(statuses.items()))
     refused = f"{wrong:,} wrong", f"0 wrong{f' {MISSED}' if wrong or len(statuses) == 1 else ''}"
     return [
         Figure(
             f"{FLOOD:,} requests at {FLOOD_AT_ONCE} at once: 200, or 429 / 503 with Retry-After",
             *refused,
-            f"{told}; {statuses[200] / flooded:,.0f} good ones a second",
+            f"{listed}; {statuses[200] / flooded:,.0f} good ones a second",
         ),
         Figure("until it responds again", *held(recovered, RECOVERY_S, "s")),
     ]
