@@ -311,7 +311,7 @@ def test_a_run_that_can_never_be_stored_fails(service: Service, agent: EchoAgent
     given_up = ended(service, run)
     assert given_up.status == "failed"
     assert given_up.error_message is not None
-    assert given_up.error_message.startswith("given up: 5 times")
+    assert given_up.error_message.startswith("failed after 5 attempts")
     assert agent.total == 0
 
 

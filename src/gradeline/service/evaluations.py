@@ -199,9 +199,9 @@ class Evaluations:
             raise not_found("evaluation", run)
         return RunStorage(found.rows, found.bytes)
 
-    def page(self, page: PageRequest, wanted: RunFilter) -> EvaluationPage:
+    def page(self, page: PageRequest, where: RunFilter) -> EvaluationPage:
         """A page of the list, the newest first."""
-        found = self._list.page(page, wanted)
+        found = self._list.page(page, where)
         ids = [run.id for run in found.runs]
         kept, counts = self._list.requests(ids), self._list.result_counts(found.runs)
         rates = self._list.pass_rates(found.runs, counts)
@@ -237,7 +237,7 @@ class Evaluations:
     ) -> Evaluation:
         """Resume a run that was cancelled or interrupted, or failed: what is missing is called and graded.
 
-        With ``all_cases`` also one that ended early: it asks the cases that it left out, and no look decides it.
+        With ``all_cases`` also one that ended early: it runs the skipped cases, without interim looks.
         """
         self._check_secrets(self._required(run_id), caller)
 
@@ -406,9 +406,9 @@ def _plain(entry: str | Mapping[str, Any]) -> str | dict[str, Any]:
 
 def _timeout_s(run: Run, request: EvaluationRequest) -> float | None:
     """The timeout of each call of the agent; None if the target has another option for it."""
-    said = request.timeout_s if request.timeout_s is not None else run.target.get("timeout")
-    if isinstance(said, int | float):
-        return float(said)
+    timeout = request.timeout_s if request.timeout_s is not None else run.target.get("timeout")
+    if isinstance(timeout, int | float):
+        return float(timeout)
     return DEFAULT_TIMEOUT_S if run.target.get("kind") == "http" else None
 
 

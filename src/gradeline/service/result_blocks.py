@@ -21,10 +21,10 @@ from gradeline.model import Run, Storage
 from gradeline.service.events import ENDED
 from gradeline.service.run_cache import RunCache
 from gradeline.store.database import Database, Dialect, Step, Transaction, migrate
+from gradeline.store.queries import BlockQueries
 from gradeline.store.result_pages import (
     ANY,
     ROWS_EXAMINED,
-    BlockQueries,
     Range,
     ResultFilter,
     ResultPosition,

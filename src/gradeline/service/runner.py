@@ -238,13 +238,13 @@ class Runner:
     def _beat(self) -> None:
         with self._lock:
             claimed = dict(self._claimed)
-        wanted = self.queue.heartbeat(one.claim for one in claimed.values())
+        requested = self.queue.heartbeat(one.claim for one in claimed.values())
         for run, one in claimed.items():
-            if run not in wanted:
+            if run not in requested:
                 if not one.ended and not one.lost:
                     one.lost = True
                     self._soon(one.abort)
-            elif wanted[run] == "cancel" and not one.cancelled:
+            elif requested[run] == "cancel" and not one.cancelled:
                 self._cancel(one)
 
     def _cancel(self, claimed: ClaimedRun) -> None:
@@ -267,8 +267,8 @@ class Runner:
         claimed.task = asyncio.current_task()
         try:
             if claimed.claim.attempts > MAX_ATTEMPTS:
-                tried = f"given up: {MAX_ATTEMPTS} times it was begun, and no result could be stored; the log says why"
-                claimed.end(status="failed", error_message=tried)
+                message = f"failed after {MAX_ATTEMPTS} attempts without storing a result; see the server's log"
+                claimed.end(status="failed", error_message=message)
                 return
             await self._execute(claimed)
         except LostClaimError:

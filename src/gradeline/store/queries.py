@@ -14,8 +14,9 @@ from gradeline.model.record import from_json, to_json
 from gradeline.model.response import Response
 from gradeline.model.run import Run
 from gradeline.model.sample import Sample, TestCase
-from gradeline.store.database import Dialect, Row, Transaction, Value
+from gradeline.store.database import Database, Dialect, Row, Transaction, Value
 from gradeline.store.leases import Query, observed_run
+from gradeline.store.result_pages import fence, join_samples
 from gradeline.store.rows import validate_run, with_changes
 
 NEWEST = 2**62
@@ -344,3 +345,46 @@ def insert_test_cases(transaction: Transaction, rows: Iterable[tuple[str, str, s
 def copy_test_cases(transaction: Transaction, query: str, *values: Value) -> None:
     """Insert the test cases that a query gives: id, stored form and the key that created it."""
     transaction.run(f"INSERT INTO test_cases (id, test_case, created_by) {query}", *values)
+
+
+class BlockQueries:
+    """Counts of results in blocks of ``positions`` positions each, for an index of a run."""
+
+    def __init__(self, database: Database, source: str, positions: int) -> None:
+        self._database = database
+        self._source = source
+        self._positions = positions
+
+    def responses(self, first: int, end: int, bins: Sequence[float]) -> list[Row]:
+        """Block, status, bin of the latency and number of responses."""
+        latency_bin = _block_bin("responses.latency_ms", bins)
+        statement = f"""SELECT samples.position / ?, responses.status, {latency_bin}, count(*)
+            FROM {join_samples("responses", self._database.dialect)} AND samples.run = ?
+                AND samples.position >= ? AND samples.position < ? GROUP BY 1, 2, 3"""  # noqa: S608 - constants
+        return self._database.read(statement, self._positions, self._source, self._source, first, end)
+
+    def grades(self, run: str, first: int, end: int, bins: Sequence[float]) -> list[Row]:
+        """Block, grader, outcome, bin of the score and number of grades; a grade without a response is no result."""
+        dialect = self._database.dialect
+        statement = f"""SELECT samples.position / ?, grades.grader, grades.outcome, {_block_bin("grades.score", bins)},
+                count(*)
+            FROM {join_samples("grades", dialect)} AND samples.run = ?
+                AND samples.position >= ? AND samples.position < ? AND EXISTS (
+                    SELECT 1 FROM responses WHERE responses.run = samples.run
+                        AND responses.case_key = samples.case_key AND responses.repeat = grades.repeat
+                        {fence(dialect)})
+            GROUP BY 1, 2, 3, 4"""  # noqa: S608 - constants
+        return self._database.read(statement, self._positions, run, self._source, first, end)
+
+    def tags(self, first: int, end: int) -> list[Row]:
+        """Block and tags, as a JSON list."""
+        tags = {"sqlite": "json_extract(sample, '$.tags')", "postgresql": "(sample::json -> 'tags')::text"}
+        statement = f"""SELECT DISTINCT position / ?, {tags[self._database.dialect.name]} FROM samples
+            WHERE run = ? AND position >= ? AND position < ?"""  # noqa: S608 - constants
+        return self._database.read(statement, self._positions, self._source, first, end)
+
+
+def _block_bin(column: str, ends: Sequence[float]) -> str:
+    """The index of a value's bin; NULL if there is no value."""
+    whens = " ".join(f"WHEN {column} < {end!r} THEN {index}" for index, end in enumerate(ends))
+    return f"CASE WHEN {column} IS NULL THEN NULL {whens} ELSE {len(ends)} END"

@@ -17,7 +17,7 @@ from msgspec import Struct
 from gradeline.errors import Outcome
 from gradeline.model.response import ResponseStatus
 from gradeline.model.sample import join_turns
-from gradeline.store.database import Database, Dialect, Row, Value
+from gradeline.store.database import Database, Dialect, Value
 
 TEXTS_EXAMINED = 5_000
 """Results whose texts a page searches, in addition to those that it returns; one with long texts counts as several."""
@@ -315,7 +315,7 @@ def _table_of(positions: Sequence[ResultPosition]) -> tuple[str, list[Value]]:
     return f"(VALUES {rows})", list(chain.from_iterable((one.case, one.repeat) for one in positions))
 
 
-def _fence(dialect: Dialect) -> str:
+def fence(dialect: Dialect) -> str:
     """Ends a subquery: PostgreSQL does not optimise across an offset, and so reads its rows one by one, by an index;
     otherwise it would read and sort all rows of the run for some pages."""
     return "" if dialect.name == "sqlite" else "OFFSET 0"
@@ -329,7 +329,7 @@ def join_samples(table: str, dialect: Dialect) -> str:
     matching = f"{table}.run = ? AND {table}.case_key = samples.case_key"
     if dialect.name == "sqlite":
         return f"samples CROSS JOIN {table} WHERE {matching}"
-    rows = f"SELECT * FROM {table} WHERE {matching} {_fence(dialect)}"  # noqa: S608 - constants
+    rows = f"SELECT * FROM {table} WHERE {matching} {fence(dialect)}"  # noqa: S608 - constants
     return f"samples CROSS JOIN LATERAL ({rows}) AS {table} WHERE true"
 
 
@@ -346,7 +346,7 @@ def _conditions(run: str, where: ResultFilter, dialect: Dialect) -> tuple[str, l
         of_grade, of_grade_values = _grade_conditions(where)
         sql += (
             " AND EXISTS (SELECT 1 FROM grades WHERE grades.run = ? AND grades.case_key = samples.case_key"  # noqa: S608 - constants
-            f" AND grades.repeat = responses.repeat{of_grade} {_fence(dialect)})"
+            f" AND grades.repeat = responses.repeat{of_grade} {fence(dialect)})"
         )
         values += [run, *of_grade_values]
     return sql, values
@@ -486,45 +486,3 @@ def _is_unescaped(character: str) -> bool:
 def _is_lowered_alike(character: str) -> bool:
     """Whether the databases fold it as Python does, except `FOLDED_INTO_ASCII`: ASCII, and letters without case."""
     return _is_unescaped(character) and (character.isascii() or category(character) == "Lo")
-
-
-class BlockQueries:
-    """Counts of results in blocks of ``positions`` positions each, for an index of a run."""
-
-    def __init__(self, database: Database, source: str, positions: int) -> None:
-        self._database = database
-        self._source = source
-        self._positions = positions
-
-    def responses(self, first: int, end: int, bins: Sequence[float]) -> list[Row]:
-        """Block, status, bin of the latency and number of responses."""
-        statement = f"""SELECT samples.position / ?, responses.status, {_bin_of("responses.latency_ms", bins)}, count(*)
-            FROM {join_samples("responses", self._database.dialect)} AND samples.run = ?
-                AND samples.position >= ? AND samples.position < ? GROUP BY 1, 2, 3"""  # noqa: S608 - constants
-        return self._database.read(statement, self._positions, self._source, self._source, first, end)
-
-    def grades(self, run: str, first: int, end: int, bins: Sequence[float]) -> list[Row]:
-        """Block, grader, outcome, bin of the score and number of grades; a grade without a response is no result."""
-        dialect = self._database.dialect
-        statement = f"""SELECT samples.position / ?, grades.grader, grades.outcome, {_bin_of("grades.score", bins)},
-                count(*)
-            FROM {join_samples("grades", dialect)} AND samples.run = ?
-                AND samples.position >= ? AND samples.position < ? AND EXISTS (
-                    SELECT 1 FROM responses WHERE responses.run = samples.run
-                        AND responses.case_key = samples.case_key AND responses.repeat = grades.repeat
-                        {_fence(dialect)})
-            GROUP BY 1, 2, 3, 4"""  # noqa: S608 - constants
-        return self._database.read(statement, self._positions, run, self._source, first, end)
-
-    def tags(self, first: int, end: int) -> list[Row]:
-        """Block and tags, as a JSON list."""
-        tags = {"sqlite": "json_extract(sample, '$.tags')", "postgresql": "(sample::json -> 'tags')::text"}
-        statement = f"""SELECT DISTINCT position / ?, {tags[self._database.dialect.name]} FROM samples
-            WHERE run = ? AND position >= ? AND position < ?"""  # noqa: S608 - constants
-        return self._database.read(statement, self._positions, self._source, first, end)
-
-
-def _bin_of(column: str, ends: Sequence[float]) -> str:
-    """The index of a value's bin; NULL if there is no value."""
-    whens = " ".join(f"WHEN {column} < {end!r} THEN {index}" for index, end in enumerate(ends))
-    return f"CASE WHEN {column} IS NULL THEN NULL {whens} ELSE {len(ends)} END"
