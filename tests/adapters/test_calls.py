@@ -148,7 +148,7 @@ class TestAsking:
             ("hi", {"model_params": {"stop": {1, 2}}}, r"request\.stop: \{1, 2\} is a set"),
             ("hi", {"model_params": {"messages": []}}, "messages is already set by another option; remove one"),
             ("hi", {"temperature": 1.0, "model_params": {"temperature": 0.5}}, "model_params.temperature"),
-            (ChatRequest(()), {}, "messages: there is none"),
+            (ChatRequest(()), {}, "messages: must not be empty"),
             (ChatRequest((Message("event", "x"),)), {}, r"messages\[0\].role: 'event' cannot be sent"),
         ]
         for prompt, options, message in wrong:
@@ -207,8 +207,8 @@ class TestRepeating:
         assert (len(server.seen), failed.type, failed.http_status, failed.retryable) == (1, "status", status, False)
 
     def test_a_used_up_quota_is_not(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
-        told = error("You exceeded your current quota.", type="insufficient_quota", code="insufficient_quota")
-        server = serve(reply(told, 429))
+        reason = error("You exceeded your current quota.", type="insufficient_quota", code="insufficient_quota")
+        server = serve(reply(reason, 429))
         failed = failure(adapter(server, "openai"))
         assert (len(server.seen), failed.type, failed.code, failed.retryable) == (
             1,
@@ -241,8 +241,8 @@ class TestRepeating:
 
 class TestConcessions:
     def test_a_refused_seed_is_left_out_and_noted(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
-        told = error("Unrecognized request argument supplied: seed", param="seed")
-        server = serve(reply(told, 400), reply(chat()))
+        reason = error("Unrecognized request argument supplied: seed", param="seed")
+        server = serve(reply(reason, 400), reply(chat()))
         made = adapter(server, "openai")
         config = RunConfig(model="m", model_params={"seed": 7, "top_p": 0.5})
         response = made.complete("hi", config)
@@ -269,7 +269,7 @@ class TestConcessions:
         assert server.bodies[-1] == {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
     @pytest.mark.parametrize(
-        ("provider", "told", "what"),
+        ("provider", "reason", "what"),
         [
             (
                 "anthropic",
@@ -320,14 +320,14 @@ class TestConcessions:
         ],
     )
     def test_other_providers_words(
-        self, provider: str, told: Any, what: str, serve: Serve, reply: Any, adapter: MakeAdapter
+        self, provider: str, reason: Any, what: str, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         answers = {
             "anthropic": {"content": [{"type": "text", "text": "ok"}], "stop_reason": "end_turn"},
             "gemini": {"candidates": [{"content": {"parts": [{"text": "ok"}]}, "finishReason": "STOP"}]},
             "openai_responses": {"status": "completed", "output": [{"type": "message", "content": [{"text": "ok"}]}]},
         }
-        server = serve(reply(told, 400), reply(answers[provider]))
+        server = serve(reply(reason, 400), reply(answers[provider]))
         request = ChatRequest((Message("user", "hi"),), response_schema=SCHEMA, logprobs=3)
         response = adapter(server, provider).complete(request, RunConfig(model="m", temperature=0.0))
         assert response.content == "ok"
@@ -352,8 +352,8 @@ class TestConcessions:
     def test_the_limits_new_name_is_used_where_the_old_is_refused(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
-        told = error("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", param="max_tokens")
-        server = serve(reply(told, 400), reply(chat()))
+        reason = error("Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead.", param="max_tokens")
+        server = serve(reply(reason, 400), reply(chat()))
         response = adapter(server, "openai").complete("hi", RunConfig(model="m", max_tokens=9))
         assert [body.get("max_completion_tokens") for body in server.bodies] == [None, 9]
         assert [note.what for note in response.notes] == ["max_tokens"]
@@ -453,8 +453,8 @@ class TestBadAnswers:
         assert (len(server.seen), failed.http_status) == (1, 404)
 
     def test_a_failed_response_is_an_error(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
-        told = {"id": "r", "status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}
-        server = serve(reply(told))
+        reason = {"id": "r", "status": "failed", "error": {"code": "server_error", "message": "sorry"}, "output": []}
+        server = serve(reply(reason))
         failed = failure(adapter(server, "openai_responses"))
         assert (len(server.seen), failed.http_status, failed.provider_message) == (3, 500, "sorry")
 

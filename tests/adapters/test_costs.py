@@ -21,10 +21,10 @@ def no_prices_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def entries() -> list[tuple[str, str, str]]:
     return [
-        (provider, model, told["hosts"][0])
-        for provider, told in TABLE.items()
+        (provider, model, message["hosts"][0])
+        for provider, message in TABLE.items()
         if provider != "about"
-        for model in told["models"]
+        for model in message["models"]
     ]
 
 
@@ -130,12 +130,12 @@ class TestGivenPrices:
         assert prices.price("openai", "gpt-4o", OPENAI) == prices.price("vllm", "gpt-4o", "127.0.0.1") == Price(7, 8)
         assert prices.price("openai", "gpt-6-luna", OPENAI) == table
         assert prices.price("vllm", "llama", "127.0.0.1") == Price(1, 2)
-        assert (prices.given("gpt-4o"), prices.given("x"), prices.given(None)) == (
+        assert (prices.user_price("gpt-4o"), prices.user_price("x"), prices.user_price(None)) == (
             Price(7, 8),
             Price(1, 2),
             Price(1, 2),
         )
-        assert Prices.load().given("gpt-4o") is None
+        assert Prices.load().user_price("gpt-4o") is None
 
     def test_tokens_of_the_cache_cost_as_much_as_others_unless_said(self) -> None:
         assert flat_price(2, 10).cost(Tokens(1_000_000, 0, cached=500_000, written=100_000)) == pytest.approx(2.0)

@@ -65,7 +65,7 @@ def test_many_texts_go_in_several_requests(serve: Serve, reply: Any) -> None:
         (vectors([1.0], [1.0, 2.0]), "vectors of unequal lengths"),
         ({}, "0 vectors for 2 texts"),
         ({"error": "no such model"}, "the provider reported an error: 'no such model'"),
-        (b'{"data": [{"embedding": [1e999]}]}', "no JSON"),
+        (b'{"data": [{"embedding": [1e999]}]}', "not JSON"),
     ],
 )
 def test_vectors_that_are_none_are_told(answer: Any, message: str, serve: Serve, reply: Any) -> None:

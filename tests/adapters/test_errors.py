@@ -157,7 +157,7 @@ def test_hostile_details_are_only_data() -> None:
     deep: Any = "x"
     for _ in range(500):
         deep = [deep]
-    told = parse_error_text(
+    report = parse_error_text(
         json.dumps({"error": {"message": "m", "details": [deep, {"reason": 7, "quotaId": None}, 3]}})
     )
-    assert (told.message, told.reasons, told.quota_exhausted) == ("m", (), False)
+    assert (report.message, report.reasons, report.quota_exhausted) == ("m", (), False)

@@ -22,25 +22,25 @@ RECORDED = [
 ]
 
 
-def prompt_of(told: Any) -> str | ChatRequest:
-    if isinstance(told, str):
-        return told
-    messages = tuple(msgspec.convert(told["messages"], list[Message]))
-    tools = tuple(Tool(**tool) for tool in told.get("tools", ()))
-    return ChatRequest(**{**told, "messages": messages, "tools": tools})
+def prompt_of(message: Any) -> str | ChatRequest:
+    if isinstance(message, str):
+        return message
+    messages = tuple(msgspec.convert(message["messages"], list[Message]))
+    tools = tuple(Tool(**tool) for tool in message.get("tools", ()))
+    return ChatRequest(**{**message, "messages": messages, "tools": tools})
 
 
-def expected(told: dict[str, Any]) -> dict[str, Any]:
+def expected(message: dict[str, Any]) -> dict[str, Any]:
     return {
-        "content": told["content"],
-        "model": told["model"],
-        "finish_reason": told["finish_reason"],
-        "finish_told": told["finish_told"],
-        "usage": None if told["usage"] is None else Usage(*told["usage"]),
-        "tool_calls": tuple(ToolCall(*call) for call in told.get("tool_calls", ())),
-        "notes": tuple(Note(*note) for note in told.get("notes", ())),
+        "content": message["content"],
+        "model": message["model"],
+        "finish_reason": message["finish_reason"],
+        "finish_told": message["finish_told"],
+        "usage": None if message["usage"] is None else Usage(*message["usage"]),
+        "tool_calls": tuple(ToolCall(*call) for call in message.get("tool_calls", ())),
+        "notes": tuple(Note(*note) for note in message.get("notes", ())),
         "logprobs": tuple(
-            TokenLogprob(token, logprob, tuple(map(tuple, top))) for token, logprob, top in told.get("logprobs", ())
+            TokenLogprob(token, logprob, tuple(map(tuple, top))) for token, logprob, top in message.get("logprobs", ())
         ),
     }
 

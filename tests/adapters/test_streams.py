@@ -110,7 +110,7 @@ def test_an_error_within_a_stream_is_one_and_is_tried_again(
 def test_a_stream_that_ends_without_a_choice_is_no_empty_answer(
     provider: str, events: list[Any], answer: Callable[..., ChatResponse]
 ) -> None:
-    with pytest.raises(ModelError, match=r"the answer has no (choice|candidate)") as caught:
+    with pytest.raises(ModelError, match=r"the response has no (choice|candidate)") as caught:
         answer(*events, provider=provider)
     assert caught.value.type == "bad_response"
 
@@ -185,8 +185,8 @@ def test_a_page_instead_of_a_stream_is_a_bad_answer(serve: Serve, reply: Any, ad
 
 
 def test_a_server_that_cannot_count_its_stream_is_asked_without(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
-    told = {"error": {"message": "Unknown parameter: 'stream_options'", "param": "stream_options"}}
-    server = serve(reply(told, 400), reply(events=[chunk("stop", content="ok"), "[DONE]"]))
+    reason = {"error": {"message": "Unknown parameter: 'stream_options'", "param": "stream_options"}}
+    server = serve(reply(reason, 400), reply(events=[chunk("stop", content="ok"), "[DONE]"]))
     response = adapter(server, "openai").complete(ASKED, CONFIG)
     assert (response.content, response.usage, [note.what for note in response.notes]) == ("ok", None, ["usage"])
     assert ["stream_options" in body for body in server.bodies] == [True, False]
@@ -200,6 +200,6 @@ def test_strange_events_do_no_harm(answer: Callable[..., ChatResponse]) -> None:
 
 
 def test_an_event_that_is_no_json_is_a_bad_answer(answer: Callable[..., ChatResponse]) -> None:
-    with pytest.raises(ModelError, match="no JSON") as caught:
+    with pytest.raises(ModelError, match="not JSON") as caught:
         answer(chunk(content="a"), "{broken", "[DONE]")
     assert caught.value.type == "bad_response"

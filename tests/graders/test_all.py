@@ -108,7 +108,7 @@ def context(submission: str, expected: str | None) -> GradeContext:
     return GradeContext(Sample(0, "q", expected), submission, response)
 
 
-def told(grade: Grade) -> Grade:
+def report(grade: Grade) -> Grade:
     """A grade less what the clock put into it."""
     return msgspec.structs.replace(grade, latency_ms=None)
 
@@ -130,7 +130,7 @@ class TestEveryGrader:
             assert 0.0 <= grade.score <= 1.0
             assert grade.outcome == ("pass" if grade.passed else "fail")
             assert grade.rationale
-        assert told(run_grader(create(kind, CONFIGS.get(kind)), context(submission, expected))) == told(grade)
+        assert report(run_grader(create(kind, CONFIGS.get(kind)), context(submission, expected))) == report(grade)
         assert from_json(Grade, to_json(grade)) == grade
 
     @given(actual=things, expected=things)
@@ -179,10 +179,11 @@ class TestEveryGrader:
         grader = create(kind, CONFIGS.get(kind))
         words = ["true", "42", '{"a": {"b": 1}}', "", "x\ud800", '[{"name": "a", "arguments": {}}]', "no 7"]
         contexts = [context(a, b) for a in words for b in words] * 3
-        alone = [told(run_grader(grader, ctx)) for ctx in contexts]
+        alone = [report(run_grader(grader, ctx)) for ctx in contexts]
         with ThreadPoolExecutor(8) as threads:
             together = [
-                [told(grade) for grade in threads.map(lambda ctx: run_grader(grader, ctx), contexts)] for _ in range(4)
+                [report(grade) for grade in threads.map(lambda ctx: run_grader(grader, ctx), contexts)]
+                for _ in range(4)
             ]
         assert all(answers == alone for answers in together)
 

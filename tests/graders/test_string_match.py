@@ -91,7 +91,7 @@ def test_every_mode_holds_of_a_text_and_itself(text: str, other: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "response", "expected", "told"),
+    ("mode", "response", "expected", "message"),
     [
         ("exact", "Paris\n", "Paris", True),
         ("exact", "New  York", "new york", True),
@@ -104,11 +104,11 @@ def test_every_mode_holds_of_a_text_and_itself(text: str, other: str) -> None:
     ],
 )
 def test_a_mismatch_in_whitespace_only_is_named_with_the_remedy(
-    mode: str, response: str, expected: str, told: bool
+    mode: str, response: str, expected: str, message: bool
 ) -> None:
     result = grade("string-match", response, expected, {"mode": mode})
     assert not result.passed
     assert result.rationale is not None
     remedy = "; they differ only in whitespace (normalize_whitespace: true ignores it)"
-    assert result.rationale.endswith(remedy) is told
-    assert grade("string-match", response, expected, {"mode": mode, "normalize_whitespace": True}).passed is told
+    assert result.rationale.endswith(remedy) is message
+    assert grade("string-match", response, expected, {"mode": mode, "normalize_whitespace": True}).passed is message

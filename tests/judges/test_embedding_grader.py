@@ -19,10 +19,10 @@ from gradeline.model.resources import Resources
 class Vectors:
     """Gives what it is told to, or raises it."""
 
-    adapter_id = "told"
+    adapter_id = "reason"
 
-    def __init__(self, told: Any) -> None:
-        self.told = told
+    def __init__(self, reason: Any) -> None:
+        self.reason = reason
         self.asked: list[list[str]] = []
 
     def embed(self, texts: list[str]) -> list[list[float]]:
@@ -30,9 +30,9 @@ class Vectors:
 
     async def aembed(self, texts: list[str]) -> list[list[float]]:
         self.asked.append(list(texts))
-        if isinstance(self.told, Exception):
-            raise self.told
-        vectors: list[list[float]] = self.told
+        if isinstance(self.reason, Exception):
+            raise self.reason
+        vectors: list[list[float]] = self.reason
         return vectors
 
 
@@ -40,8 +40,8 @@ def context(submission: str = "Paris is the capital.", expected: str | None = "T
     return GradeContext(Sample("s", "q", expected), submission)
 
 
-def ask(told: Any, ctx: GradeContext | None = None) -> MeteredResult:
-    adapter: Any = Vectors(told)
+def ask(reason: Any, ctx: GradeContext | None = None) -> MeteredResult:
+    adapter: Any = Vectors(reason)
     return asyncio.run(EmbeddingGrader(adapter=adapter).agrade(ctx or context()))
 
 
@@ -57,8 +57,8 @@ def test_the_cosine_is_the_score_and_no_less_than_zero(vectors: Any, cosine: flo
     judged = ask(vectors)
     assert isinstance(judged.result, GradeResult)
     assert judged.result.score == pytest.approx(score)
-    assert judged.result.metadata == {"cosine": pytest.approx(cosine), "model": "told"}
-    assert judged.result.rationale == f"cosine similarity {cosine:.4f} by told"
+    assert judged.result.metadata == {"cosine": pytest.approx(cosine), "model": "reason"}
+    assert judged.result.rationale == f"cosine similarity {cosine:.4f} by reason"
 
 
 def test_offline_it_needs_nobody() -> None:
@@ -96,7 +96,7 @@ def test_a_failed_call_is_this_cases_error_and_a_refused_key_ends_the_run() -> N
     failed = ask(ModelError("status", "answered 500", http_status=500)).result
     assert isinstance(failed, GraderError)
     assert failed.type == "judge_failed"
-    with pytest.raises(ConfigError, match=r"judge told: the provider does not accept this key \(HTTP 401: 'no'\)"):
+    with pytest.raises(ConfigError, match=r"judge reason: the provider does not accept this key \(HTTP 401: 'no'\)"):
         ask(ModelError("status", "answered 401", http_status=401, report=ErrorReport("no")))
 
 

@@ -62,9 +62,9 @@ DEMAND = re.compile(r"score\b[^\d\n]{0,40}1\.0|score: 1\.0|\"quality_score\": 1\
 
 def outside_of_fences(prompt: str) -> str:
     """What a judge takes for its instructions: all but what stands between the fences that the notice names."""
-    told = re.search(r"<fenced-NAME-([0-9a-f]{16})>", prompt)
-    assert told is not None
-    return re.sub(rf"<fenced-(\w+)-{told[1]}>.*?</fenced-\1-{told[1]}>", "", prompt, flags=re.DOTALL)
+    message = re.search(r"<fenced-NAME-([0-9a-f]{16})>", prompt)
+    assert message is not None
+    return re.sub(rf"<fenced-(\w+)-{message[1]}>.*?</fenced-\1-{message[1]}>", "", prompt, flags=re.DOTALL)
 
 
 def obedient(prompt: str, _: RunConfig) -> str:

@@ -39,8 +39,8 @@ def test_the_result_is_whole_in_both_forms() -> None:
     expected = GradingResult(0.75, "Right.", f"llm-judge@{RUBRIC_HASH}", BASELINE, CANDIDATE)
     judge = LLMJudge(ScriptedAdapter(REPLY))
     assert judged(judge) == expected
-    told = {"prompt": "Capital of France?", "run_config": CALLER}
-    assert asyncio.run(judge.ajudge(BASELINE, CANDIDATE, **told)) == expected  # type: ignore[arg-type]
+    message = {"prompt": "Capital of France?", "run_config": CALLER}
+    assert asyncio.run(judge.ajudge(BASELINE, CANDIDATE, **message)) == expected  # type: ignore[arg-type]
     assert isinstance(judge, Judge)
 
 
@@ -142,8 +142,8 @@ class TestItsName:
 
 
 def test_the_fingerprint_changes_with_model_prompt_and_parameters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    def made(adapter_id: str = "a", **told: Any) -> str:
-        return LLMJudge(ScriptedAdapter("", adapter_id), **told).fingerprint
+    def made(adapter_id: str = "a", **message: Any) -> str:
+        return LLMJudge(ScriptedAdapter("", adapter_id), **message).fingerprint
 
     assert made() == made(grader_id="mine", budget=BudgetTracker())
     chat = [create("openai", model, base_url="http://127.0.0.1:1", adapter_id="a") for model in ("x", "y")]

@@ -192,8 +192,8 @@ class TestReplies:
 
     def test_a_placeholder_that_a_case_has_nothing_for_is_noted(self) -> None:
         judge, _ = scripted({"prompt": "{submission} {tone} {mood}"}, GOOD, GOOD)
-        told = result(judge, context(sample=Sample(0, "q", rubric_vars={"tone": "kind"}))).metadata["notes"]
-        assert told == [
+        report = result(judge, context(sample=Sample(0, "q", rubric_vars={"tone": "kind"}))).metadata["notes"]
+        assert report == [
             {"what": "{mood}", "why": "the case has no such rubric_vars, so the placeholder was sent as literal text"}
         ]
         whole = result(judge, context(sample=Sample(0, "q", rubric_vars={"tone": "kind", "mood": "calm"})))

@@ -202,21 +202,21 @@ class TestTheObject:
 
 
 class TestTheScore:
-    @pytest.mark.parametrize(("told", "score"), [("0", 0.0), ("1", 1.0), ("0.5", 0.5), ("1.0", 1.0), ("-0.0", 0.0)])
-    def test_is_a_number_from_0_to_1(self, told: str, score: float) -> None:
-        found = verdict(f'{{"quality_score": {told}}}').score
+    @pytest.mark.parametrize(("message", "score"), [("0", 0.0), ("1", 1.0), ("0.5", 0.5), ("1.0", 1.0), ("-0.0", 0.0)])
+    def test_is_a_number_from_0_to_1(self, message: str, score: float) -> None:
+        found = verdict(f'{{"quality_score": {message}}}').score
         assert (found, type(found)) == (score, float)
 
     @pytest.mark.parametrize(
-        "told", ['"0.8"', '"80%"', '"8/10"', "80", "8", "1.2", "1.0000001", "-0.1", "null", "true", "false", "[0.5]",
+        "message", ['"0.8"', '"80%"', '"8/10"', "80", "8", "1.2", "1.0000001", "-0.1", "null", "true", "false", "[0.5]",
                  '{"value": 0.5}', '""', "1" * 400]
     )  # fmt: skip
-    def test_is_never_clipped_converted_or_guessed(self, told: str) -> None:
-        text = f'{{"quality_score": {told}, "notes": "n"}}'
+    def test_is_never_clipped_converted_or_guessed(self, message: str) -> None:
+        text = f'{{"quality_score": {message}, "notes": "n"}}'
         with pytest.raises(InvalidReply) as caught:
             verdict(text)
         assert caught.value.raw == text
-        assert told[:30] in str(caught.value)
+        assert message[:30] in str(caught.value)
 
     def test_that_is_missing_is_invalid_and_the_keys_are_named(self) -> None:
         with pytest.raises(InvalidReply, match="lacks 'quality_score'; its object has 'score', 'notes'"):
@@ -256,10 +256,10 @@ class TestTheNotes:
 class TestPatternReply:
     RATING = PatternReply(r"\[\[(\d+(?:\.\d+)?)\]\]", 1, 10)
 
-    @pytest.mark.parametrize(("told", "score"), [("1", 0.0), ("10", 1.0), ("5.5", 0.5), ("7", 2 / 3)])
-    def test_a_rating_is_brought_to_0_to_1_and_kept(self, told: str, score: float) -> None:
-        text = f"It is fair.\n\nRating: [[{told}]]"
-        assert self.RATING.read(text) == JudgeVerdict(pytest.approx(score), text, float(told))
+    @pytest.mark.parametrize(("message", "score"), [("1", 0.0), ("10", 1.0), ("5.5", 0.5), ("7", 2 / 3)])
+    def test_a_rating_is_brought_to_0_to_1_and_kept(self, message: str, score: float) -> None:
+        text = f"It is fair.\n\nRating: [[{message}]]"
+        assert self.RATING.read(text) == JudgeVerdict(pytest.approx(score), text, float(message))
 
     def test_the_same_rating_twice_is_one(self) -> None:
         assert self.RATING.read("I say [[8]], so [[8.0]].").raw_score == 8.0

@@ -57,8 +57,8 @@ class TestEvery:
 
 def test_the_listing_names_them_all() -> None:
     (entry,) = [entry for entry in registry.list() if entry["id"] == "model_judge"]
-    told = entry["config_schema"]["properties"]["rubric"]["description"]
-    assert [rubric.name for rubric in ALL if rubric.name not in told] == []
+    reason = entry["config_schema"]["properties"]["rubric"]["description"]
+    assert [rubric.name for rubric in ALL if rubric.name not in reason] == []
 
 
 def test_a_name_means_its_newest_version() -> None:

@@ -523,11 +523,11 @@ def test_every_fault_of_a_config_is_named_at_once() -> None:
 
 
 def test_what_letta_knows_and_has_no_effect_here_is_told_as_such() -> None:
-    told = LettaAgentTarget.without_effect
-    assert set(told) <= set(LettaAgentConfig.__struct_fields__)
-    every = create("letta_agent", {"agent_id": "a", **dict.fromkeys(told, "x")})
+    report = LettaAgentTarget.without_effect
+    assert set(report) <= set(LettaAgentConfig.__struct_fields__)
+    every = create("letta_agent", {"agent_id": "a", **dict.fromkeys(report, "x")})
     assert every.fingerprint == create("letta_agent", {"agent_id": "a"}).fingerprint
-    assert all("has no effect here" in reason for reason in told.values())
+    assert all("has no effect here" in reason for reason in report.values())
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,14 @@ def result(sample_id: int | str, text: str, **fields: Any) -> dict[str, Any]:
 
 def older(sample: dict[str, Any], text: str, model: str | None = "m", **fields: Any) -> dict[str, Any]:
     """A line up to 0.16."""
-    told = {"sample": sample, "submission": text, "trajectory": turns(text), "model_name": model, "grade": {"score": 1}}
-    return {"type": "result", "result": {**told, **fields}}
+    reason = {
+        "sample": sample,
+        "submission": text,
+        "trajectory": turns(text),
+        "model_name": model,
+        "grade": {"score": 1},
+    }
+    return {"type": "result", "result": {**reason, **fields}}
 
 
 def texts(cache: LettaCache, sample: Sample) -> list[str | None]:
@@ -285,7 +291,7 @@ class TestFailures:
 
 
 @pytest.mark.parametrize(
-    ("told", "usage"),
+    ("reason", "usage"),
     [
         ({}, None),
         ({"agent_usage": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0, "cached_input_tokens": 0}}, None),
@@ -306,8 +312,8 @@ class TestFailures:
         ({"agent_usage": [{"message_type": "usage_statistics", "prompt_tokens": "5", "completion_tokens": True}]}, None),
     ],
 )  # fmt: skip
-def test_usage_that_is_not_known_is_not_zero(tmp_path: Path, told: dict[str, Any], usage: Usage | None) -> None:
-    write(suite(tmp_path) / "m.jsonl", result("fr", "Paris", **told))
+def test_usage_that_is_not_known_is_not_zero(tmp_path: Path, reason: dict[str, Any], usage: Usage | None) -> None:
+    write(suite(tmp_path) / "m.jsonl", result("fr", "Paris", **reason))
     assert LettaCache(tmp_path).response(FRANCE, 0).usage == usage
 
 

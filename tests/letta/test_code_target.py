@@ -356,17 +356,17 @@ def test_folders_that_are_not_there_are_known_when_it_is_opened(place: Place) ->
 
 
 def test_every_fault_of_a_config_is_named_at_once() -> None:
-    told = problems_of(permission_mode="memory", flags="'a", allowed_tools="Bash", base_url="x", model_handle="m")
-    assert set(told) == {"permission_mode", "flags", "allowed_tools", "base_url", "model_handle"}
-    assert "memory_workspace: true" in told["permission_mode"]
+    report = problems_of(permission_mode="memory", flags="'a", allowed_tools="Bash", base_url="x", model_handle="m")
+    assert set(report) == {"permission_mode", "flags", "allowed_tools", "base_url", "model_handle"}
+    assert "memory_workspace: true" in report["permission_mode"]
 
 
 def test_what_letta_knows_and_has_no_effect_here_is_told_as_such() -> None:
-    told = LettaCodeTarget.without_effect
-    assert set(told) <= set(LettaCodeConfig.__struct_fields__)
-    every = create("letta_code", dict.fromkeys(told, "x"))
+    report = LettaCodeTarget.without_effect
+    assert set(report) <= set(LettaCodeConfig.__struct_fields__)
+    every = create("letta_code", dict.fromkeys(report, "x"))
     assert every.fingerprint == create("letta_code", {}).fingerprint
-    assert all("has no effect here" in reason for reason in told.values())
+    assert all("has no effect here" in reason for reason in report.values())
 
 
 def test_an_option_that_letta_leaves_empty_is_not_given() -> None:

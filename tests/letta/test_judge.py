@@ -224,7 +224,7 @@ class TestTheExchange:
 
 class TestRepliesWithoutAGrade:
     @pytest.mark.parametrize(
-        ("arguments", "told"),
+        ("arguments", "report"),
         [
             ({"rationale": "good"}, "the judge's reply lacks 'score'; its object has 'rationale'"),
             ({"score": 1.7, "rationale": "great"}, "has score 1.7, which is outside 0.0 to 1.0"),
@@ -235,10 +235,10 @@ class TestRepliesWithoutAGrade:
             ("", "holds no JSON object"),
         ],
     )
-    def test_a_call_without_a_score_is_an_error_that_is_paid(self, suite: Path, arguments: Any, told: str) -> None:
+    def test_a_call_without_a_score_is_an_error_that_is_paid(self, suite: Path, arguments: Any, report: str) -> None:
         judging = ask(suite, submits(arguments))
         kind, message = judging.error
-        assert (kind, told in message) == ("invalid_reply", True), message
+        assert (kind, report in message) == ("invalid_reply", True), message
         assert judging.judged.usage == Usage(900, 40, 300)
         assert judging.letta.operations() == ["import", "send", "delete"]
 
@@ -324,7 +324,7 @@ class TestFailures:
         assert "the judge's agent agent-1 could not be deleted" in caplog.text
 
     @pytest.mark.parametrize(
-        ("operation", "failure", "config", "told"),
+        ("operation", "failure", "config", "report"),
         [
             ("import", 401, {}, "the server does not accept this key (…); put a valid key into LETTA_API_KEY"),
             ("import", 403, {}, "the server does not accept this key (…); put a valid key into LETTA_API_KEY"),
@@ -345,12 +345,12 @@ class TestFailures:
         ],
     )
     def test_what_every_case_would_fail_by_is_a_fault_of_the_config(
-        self, suite: Path, operation: Operation, failure: int, config: dict[str, Any], told: str
+        self, suite: Path, operation: Operation, failure: int, config: dict[str, Any], report: str
     ) -> None:
         with pytest.raises(ConfigError) as caught:
             ask(suite, prepare=failing(operation, failure), **config)
         (problem,) = caught.value.problems
-        before, after = told.split("…")
+        before, after = report.split("…")
         assert problem.path == f"judge letta:{config.get('agent_id', 'judge.af')}"
         assert (problem.message.startswith(before), problem.message.endswith(after)) == (True, True), problem
         assert isinstance(caught.value.__cause__, CallError)
@@ -411,7 +411,7 @@ class TestTheConfig:
         )
 
     @pytest.mark.parametrize(
-        ("content", "told"),
+        ("content", "report"),
         [
             ("{", "is not an agent file: it is not JSON"),
             ("[]", "must contain one agent, it contains none"),
@@ -419,15 +419,17 @@ class TestTheConfig:
             ('{"agents": [{}], "tools": 3}', "its tools: none"),
         ],
     )
-    def test_what_is_no_agent_file(self, suite: Path, content: str, told: str) -> None:
+    def test_what_is_no_agent_file(self, suite: Path, content: str, report: str) -> None:
         (suite / "judge.af").write_text(content)
-        assert told in startup_problems(suite)
+        assert report in startup_problems(suite)
 
     def test_all_that_is_missing_is_told_at_once(self, suite: Path) -> None:
-        told = startup_problems(suite, agent_file="none.af", prompt=None, prompt_path="none.txt", api_key_env="MY_KEY")
-        assert "'none.txt' cannot be read: no such file" in told
-        assert "none.af cannot be read" in told
-        assert "the environment has no MY_KEY" in told
+        report = startup_problems(
+            suite, agent_file="none.af", prompt=None, prompt_path="none.txt", api_key_env="MY_KEY"
+        )
+        assert "'none.txt' cannot be read: no such file" in report
+        assert "none.af cannot be read" in report
+        assert "the environment has no MY_KEY" in report
 
     def test_a_service_reads_no_files_of_its_own(self, suite: Path) -> None:
         grader = create("letta_judge", {"prompt": "x", "agent_file": str(suite / "judge.af")})

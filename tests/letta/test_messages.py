@@ -177,10 +177,10 @@ def test_tools_that_ran_side_by_side_return_one_by_one() -> None:
         {"tool_return": "3", "tool_call_id": "c1", "status": "success"},
         {"tool_return": [{"type": "text", "text": "no"}], "tool_call_id": "c2", "status": "error"},
     ]
-    told = {"message_type": "tool_return_message", **returns[0]}
+    reason = {"message_type": "tool_return_message", **returns[0]}
     first, second = Message("tool", "3", tool_call_id="c1"), Message("tool", "no", tool_call_id="c2", is_error=True)
-    assert from_letta([[{**told, "tool_returns": returns}]]) == Trajectory(((first, second),))
-    assert from_letta([[{**told, "tool_returns": returns[:1]}]]) == Trajectory(((first,),))
+    assert from_letta([[{**reason, "tool_returns": returns}]]) == Trajectory(((first, second),))
+    assert from_letta([[{**reason, "tool_returns": returns[:1]}]]) == Trajectory(((first,),))
 
 
 def test_the_class_tells_the_type_where_the_message_does_not() -> None:

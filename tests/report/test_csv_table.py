@@ -42,8 +42,8 @@ def test_a_row_for_each_case_repeat_and_grader_with_missing_left_empty(bench: An
         "submission": "Sevilla",
         "text": "Sevilla",
     }
-    told = ("case", "outcome", "score", "passed", "error_type", "fault", "response_status")
-    assert [tuple(row[name] for name in told) for row in rows] == [
+    message = ("case", "outcome", "score", "passed", "error_type", "fault", "response_status")
+    assert [tuple(row[name] for name in message) for row in rows] == [
         ("france", "pass", "1.0", "true", "", "", "success"),
         ("spain", "fail", "0.25", "false", "", "", "success"),
         ("norway", "error", "", "", "crashed", "grader", "success"),

@@ -182,9 +182,9 @@ def test_its_id_is_not_used_again_before_its_rows_are_gone(store: SharedStorage,
     kill_while_deleting(url, run, 2)
     with pytest.raises(
         StoreError, match=r"'mine' was deleted and its rows are not all removed yet; delete_run"
-    ) as told:
+    ) as message:
         store.save_run(Run(id="mine", name="n", suite="s"))
-    assert told.value.retryable
+    assert message.value.retryable
     store.delete_run("mine")
     store.save_run(Run(id="mine", name="n", suite="s"))
     assert list(store.records("mine")) == []

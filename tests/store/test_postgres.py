@@ -179,8 +179,8 @@ def test_without_the_driver_the_extra_is_named() -> None:
         "    except Exception as error: print(type(error).__name__, error)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    told = "a PostgreSQL store needs the extra 'postgres': pip install 'gradeline[postgres]'"
-    assert done.stdout.splitlines() == [f"ConfigError store: {told}", f"ImportError {told}"]
+    report = "a PostgreSQL store needs the extra 'postgres': pip install 'gradeline[postgres]'"
+    assert done.stdout.splitlines() == [f"ConfigError store: {report}", f"ImportError {report}"]
 
 
 class TestTheDatabase:
@@ -405,9 +405,9 @@ class TestWhatItCannotHold:
                     return_exceptions=True,
                 )
 
-        told = asyncio.run(write())
-        assert [error is None for error in told] == [True, False, True, True]
-        assert str(told[1]).startswith(f"cannot store {run}/")
+        report = asyncio.run(write())
+        assert [error is None for error in report] == [True, False, True, True]
+        assert str(report[1]).startswith(f"cannot store {run}/")
         assert [record.case for record in store.records(run)] == ["1", "2", "3"]
 
 
@@ -607,10 +607,12 @@ class TestAStatementThatTakesTooLong:
     def test_the_server_ends_it(self, postgres_url: str) -> None:
         with (
             PostgresStorage(with_options(postgres_url, "statement_timeout=100"), retry_seconds=0) as store,
-            pytest.raises(StoreError, match=r"stopped a statement that took too long; .*\?statement_timeout=") as told,
+            pytest.raises(
+                StoreError, match=r"stopped a statement that took too long; .*\?statement_timeout="
+            ) as report,
         ):
             store._pool.read("SELECT pg_sleep(60)")
-        assert told.value.retryable
+        assert report.value.retryable
 
     def test_the_store_goes_on_afterwards(self, postgres_url: str) -> None:
         with PostgresStorage(with_options(postgres_url, "statement_timeout=100"), retry_seconds=0) as store:
@@ -652,9 +654,9 @@ class TestAServerWithFewConnections:
     def test_whoever_finds_none_free_is_told_what_to_do(self, server: Server) -> None:
         async def act() -> None:
             others = await self._taken(server.url, 4)
-            with pytest.raises(StoreError, match=r"has no free connection; .* \?pool_size=2 in the URL") as told:
+            with pytest.raises(StoreError, match=r"has no free connection; .* \?pool_size=2 in the URL") as report:
                 await asyncio.to_thread(PostgresStorage, server.url)
-            assert told.value.retryable
+            assert report.value.retryable
             await others.pop().close()
             await asyncio.to_thread(self._until_opened, server.url)
             for other in others:

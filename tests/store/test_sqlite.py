@@ -278,7 +278,7 @@ class TestFullDisk:
     def test_every_waiter_hears_of_it_and_the_writer_stops(self, path: Path) -> None:
         async def write() -> list[BaseException | None]:
             writer = storage.writer()
-            told = await asyncio.gather(
+            message = await asyncio.gather(
                 *(
                     writer.put_response(ResponseKey(run, str(case)), Response(text="x" * 10_000), Sample(case, "q"))
                     for case in range(100)
@@ -288,19 +288,21 @@ class TestFullDisk:
             with pytest.raises(StoreError, match="stopped after a failed commit"):
                 await writer.flush()
             await writer.close()
-            return told
+            return message
 
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             pages = storage._pool.connection.execute("PRAGMA page_count").fetchone()[0]
             storage._pool.connection.execute(f"PRAGMA max_page_count = {pages + 20}")
-            told = asyncio.run(write())
+            message = asyncio.run(write())
             stored = {int(record.case) for record in storage.records(run)}
-            failed = {case for case, error in enumerate(told) if error is not None}
+            failed = {case for case, error in enumerate(message) if error is not None}
             assert failed
             assert stored | failed == set(range(100))
             assert stored & failed == set()
-            assert all(isinstance(told[case], StoreError) and "the disk is full" in str(told[case]) for case in failed)
+            assert all(
+                isinstance(message[case], StoreError) and "the disk is full" in str(message[case]) for case in failed
+            )
             storage._pool.connection.execute("PRAGMA max_page_count = 100000")
             put(storage, run, 1000)
         check_whole(path, run)

@@ -165,9 +165,9 @@ def test_what_was_acknowledged_survives_kill_9_and_is_there_once(path: Path) -> 
             child.send_signal(signal.SIGKILL)
             lines += child.stdout.readlines()
         assert child.returncode == -signal.SIGKILL
-        told = dict(line.split() for line in lines if line.endswith("\n"))
-        assert all(acknowledged.get(key, number) == number for key, number in told.items())
-        acknowledged |= told
+        message = dict(line.split() for line in lines if line.endswith("\n"))
+        assert all(acknowledged.get(key, number) == number for key, number in message.items())
+        acknowledged |= message
         kept = check_whole(path)
         assert {key: kept.get(key) for key in acknowledged} == acknowledged
         # of each process at most the one that it was adding is there without anybody having been told
@@ -181,8 +181,8 @@ def test_processes_that_append_the_same_keys_make_one_row_each_and_are_told_the_
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
-    told = [dict(line.split() for line in child.communicate()[0].splitlines()) for child in children]
+    message = [dict(line.split() for line in child.communicate()[0].splitlines()) for child in children]
     assert [child.returncode for child in children] == [0, 0]
     kept = check_whole(path)
-    assert told == [kept, kept]
+    assert message == [kept, kept]
     assert sorted(map(int, kept)) == list(range(60))

@@ -254,7 +254,9 @@ class TestFindingARun:
     def test_several_are_listed(self, store: Storage, ids: list[str]) -> None:
         with pytest.raises(ConfigError, match=r"'twice' is the name of several .* bb33 \(twice\), aa22 \(twice\)"):
             store.find_run("twice")
-        with pytest.raises(ConfigError, match=r"'a' is a prefix of the IDs of several runs; use the ID of one: aa22 .*, aa11 "):
+        with pytest.raises(
+            ConfigError, match=r"'a' is a prefix of the IDs of several runs; use the ID of one: aa22 .*, aa11 "
+        ):
             store.find_run("a")
 
     @pytest.mark.parametrize("wanted", ["zz", "", "latest~5", "latest~", "%", "a_11"])
@@ -573,11 +575,11 @@ class TestWriter:
         async def write() -> list[BaseException | None]:
             writer = store.writer()
             keys = [ResponseKey(run, "1"), ResponseKey("nope", "2"), ResponseKey(run, "3")]
-            told = await asyncio.gather(
+            message = await asyncio.gather(
                 *(writer.put_response(key, response(), sample(key.case)) for key in keys), return_exceptions=True
             )
             await writer.close()
-            return told
+            return message
 
         first, second, third = asyncio.run(write())
         assert (first, third) == (None, None)
@@ -693,9 +695,9 @@ class TestGroupCommit:
             tasks = puts(writer, 50)
             await asyncio.sleep(0.05)
             gate.open.set()
-            told = await asyncio.gather(*tasks, return_exceptions=True)
-            assert {type(error) for error in told} == {StoreError}
-            assert all(str(failure) in str(error) for error in told)
+            message = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {type(error) for error in message} == {StoreError}
+            assert all(str(failure) in str(error) for error in message)
             for refused in (writer.flush, lambda: puts(writer, 1)[0]):
                 with pytest.raises(StoreError, match=f"stopped after a failed commit: .*{failure}"):
                     await refused()

@@ -187,8 +187,8 @@ async def test_those_who_wait_for_a_place_are_told_of_a_failed_commit() -> None:
         raise StoreError("the disk is full")
 
     async with Writer(commit, queue_rows=1) as writer:
-        told = await asyncio.gather(*(put(writer, str(number)) for number in range(20)), return_exceptions=True)
-    assert [type(one) for one in told] == [StoreError] * 20
+        message = await asyncio.gather(*(put(writer, str(number)) for number in range(20)), return_exceptions=True)
+    assert [type(one) for one in message] == [StoreError] * 20
 
 
 @in_loop
@@ -197,8 +197,8 @@ async def test_only_the_owner_of_a_refused_row_is_told() -> None:
         return [StoreError("bad row") if row.case == "1" else None for row in rows]
 
     async with Writer(commit) as writer:
-        told = await asyncio.gather(*(put(writer, case) for case in "012"), return_exceptions=True)
-    assert [str(one) for one in told] == ["None", "bad row", "None"]
+        message = await asyncio.gather(*(put(writer, case) for case in "012"), return_exceptions=True)
+    assert [str(one) for one in message] == ["None", "bad row", "None"]
 
 
 @in_loop

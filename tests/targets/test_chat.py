@@ -67,10 +67,10 @@ class Server:
     async def _answer(self, request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.asked.append(Asked(request.path_qs, headers, await request.json()))
-        told = self._answers[min(len(self.asked), len(self._answers)) - 1]
-        if told.is_stream:
-            return web.Response(text=told.body, content_type="text/event-stream")
-        return web.json_response(told.body, status=told.status)
+        report = self._answers[min(len(self.asked), len(self._answers)) - 1]
+        if report.is_stream:
+            return web.Response(text=report.body, content_type="text/event-stream")
+        return web.json_response(report.body, status=report.status)
 
 
 def chat(content: str | None = "Paris", finish: str = "stop", calls: list[dict[str, Any]] | None = None) -> Told:
@@ -146,11 +146,11 @@ def problems_of(kind: str = "openai", **config: Any) -> dict[str, str]:
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
-def refusal(told: Told, kind: str = "openai", **config: Any) -> str:
+def refusal(report: Told, kind: str = "openai", **config: Any) -> str:
     """What a person is told where a provider refuses every call, after one request."""
 
     async def run() -> str:
-        async with Server(told) as server:
+        async with Server(report) as server:
             async with create(
                 kind, {"model": "m", "base_url": server.url, **config}, context=context(settings=QUICK)
             ) as target:
@@ -377,8 +377,8 @@ class TestTools:
 
     def test_calls_are_in_the_trajectory_and_nothing_is_run(self) -> None:
         response, [asked] = ask(chat(None, "tool_calls", list(self.CALLS)), tools=self.TOOLS)
-        told = {"name": "weather", "description": "Tells it.", "parameters": WEATHER}
-        assert asked.body["tools"] == [{"type": "function", "function": told}]
+        report = {"name": "weather", "description": "Tells it.", "parameters": WEATHER}
+        assert asked.body["tools"] == [{"type": "function", "function": report}]
         calls = (ToolCall("weather", '{"city": "Paris"}', "c1"), ToolCall("weather", "{broken", "c2"))
         assert (response.text, response.trajectory) == (
             "",
@@ -448,7 +448,7 @@ class TestTools:
 
 class TestHowAnAnswerEnded:
     @pytest.mark.parametrize(
-        ("told", "kind", "text", "remark"),
+        ("report", "kind", "text", "remark"),
         [
             (chat("Par", "length"), "openai", "Par", "length"),
             (chat("", "content_filter"), "openai", "", "content_filter"),
@@ -463,10 +463,10 @@ class TestHowAnAnswerEnded:
         ],
     )
     def test_it_is_an_answer_and_the_trajectory_says_how_it_ended(
-        self, told: Told, kind: str, text: str, remark: str, caplog: pytest.LogCaptureFixture
+        self, report: Told, kind: str, text: str, remark: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.WARNING, "gradeline"):
-            response, _ = ask(told, kind=kind)
+            response, _ = ask(report, kind=kind)
         assert (response.status, response.text) == ("success", text)
         assert response.trajectory == Trajectory(
             (
@@ -515,12 +515,14 @@ class TestFailures:
         assert response.error.type == "truncated"
 
     def test_a_refused_key(self) -> None:
-        told = Told({"error": {"message": f"Incorrect API key provided: {KEY}"}}, 401)
-        assert refusal(told, api_key=KEY) == (
+        report = Told({"error": {"message": f"Incorrect API key provided: {KEY}"}}, 401)
+        assert refusal(report, api_key=KEY) == (
             "openai: api_key: URL refused it: 'Incorrect API key provided: ***' (HTTP 401);"
             " check the key and its permissions"
         )
-        assert "no key was sent: with a base_url only the target's own key is; write api_key: ${NAME}" in refusal(told)
+        assert "no key was sent: with a base_url only the target's own key is; write api_key: ${NAME}" in refusal(
+            report
+        )
 
     def test_geminis_invalid_key_is_a_bad_request(self) -> None:
         details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
@@ -539,8 +541,8 @@ class TestFailures:
         assert (response.error.type, len(asked)) == ("status", 1)
 
     def test_an_unknown_model(self) -> None:
-        told = Told({"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, 404)
-        assert refusal(told) == (
+        report = Told({"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, 404)
+        assert refusal(report) == (
             "openai: model: URL refused 'm': 'The model `m` does not exist' (HTTP 404); check model and base_url"
         )
         assert "model: URL refused 'm'" in refusal(Told({"error": {"message": "m is not a valid model ID"}}, 400))

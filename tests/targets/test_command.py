@@ -75,9 +75,9 @@ def test_environment_and_folder_are_those_asked_for(tmp_path: Path) -> None:
 
 
 def test_json_output_is_read_like_an_answer_over_http() -> None:
-    told = {"a": "Paris", "calls": [{"name": "f"}], "u": {"cost": 2}}
+    report = {"a": "Paris", "calls": [{"name": "f"}], "u": {"cost": 2}}
     paths = {"output": "a", "tool_calls": "calls", "usage": "u"}
-    response = run(f"print({json.dumps(told)!r})", output="json", response=paths)
+    response = run(f"print({json.dumps(report)!r})", output="json", response=paths)
     assert response.text == "Paris"
     assert list(response.steps.tool_calls()) == [ToolCall("f")]
     assert response.usage == Usage(cost=2.0)

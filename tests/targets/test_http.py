@@ -62,11 +62,11 @@ class Agent:
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
         asked = Asked(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
         self.asked.append(asked)
-        told = self._answer(asked)
-        lines = [f"HTTP/1.1 {told.status} OK", f"Content-Length: {len(told.body)}", "Connection: close"]
-        if told.kind is not None:
-            lines.append(f"Content-Type: {told.kind}")
-        writer.write("\r\n".join([*lines, "", ""]).encode() + told.body)
+        reason = self._answer(asked)
+        lines = [f"HTTP/1.1 {reason.status} OK", f"Content-Length: {len(reason.body)}", "Connection: close"]
+        if reason.kind is not None:
+            lines.append(f"Content-Type: {reason.kind}")
+        writer.write("\r\n".join([*lines, "", ""]).encode() + reason.body)
         await writer.drain()
         writer.close()
 
@@ -90,15 +90,15 @@ def talk(
     return asyncio.run(run())
 
 
-def text_of(told: Told, **config: Any) -> str:
-    response, _ = talk(told, **config)
+def text_of(reason: Told, **config: Any) -> str:
+    response, _ = talk(reason, **config)
     assert response.error is None, response.error
     assert response.text is not None
     return response.text
 
 
-def fault_of(told: Told | Answering, **config: Any) -> tuple[str, str]:
-    response, _ = talk(told, **config)
+def fault_of(reason: Told | Answering, **config: Any) -> tuple[str, str]:
+    response, _ = talk(reason, **config)
     assert response.error is not None, response
     assert (response.status == "timeout") is (response.error.type == "timeout")
     return response.error.type, response.error.message
@@ -253,7 +253,7 @@ def test_an_output_path_takes_texts_as_they_are_and_data_as_json(path: str, text
 
 
 @pytest.mark.parametrize(
-    ("told", "text"),
+    ("reason", "text"),
     [
         (Told(b"Paris.", "text/plain"), "Paris."),
         (Told(b"\xef\xbb\xbfParis.", "text/plain; charset=utf-8"), "Paris."),
@@ -266,12 +266,12 @@ def test_an_output_path_takes_texts_as_they_are_and_data_as_json(path: str, text
         (Told(b'{"response": "x"}', "application/problem+json; charset=utf-8"), "x"),
     ],
 )
-def test_a_body_that_is_not_json_is_the_text(told: Told, text: str) -> None:
-    assert text_of(told) == text
+def test_a_body_that_is_not_json_is_the_text(reason: Told, text: str) -> None:
+    assert text_of(reason) == text
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reason",
     [
         says({"result": "x"}),
         says({"response": 42}),
@@ -294,8 +294,8 @@ def test_a_body_that_is_not_json_is_the_text(told: Told, text: str) -> None:
         Told(b"data: x\n\n", "text/event-stream"),
     ],
 )
-def test_what_is_no_answer_is_a_bad_response(told: Told) -> None:
-    kind, message = fault_of(told)
+def test_what_is_no_answer_is_a_bad_response(reason: Told) -> None:
+    kind, message = fault_of(reason)
     assert kind == "bad_response"
     assert len(message.encode()) < 2048 + 600
 
@@ -376,8 +376,8 @@ def test_an_explicit_empty_list_says_that_no_tool_was_called() -> None:
 def test_an_agent_without_a_mapping_leaves_tool_calls_unknown() -> None:
     assert talk(says({"text": "x", "tool_calls": []}))[0].trajectory is None
     assert talk(says({"choices": [{"message": {"content": "x"}}]}))[0].trajectory is None
-    told = talk(says({"choices": [{"message": {"content": "x", "tool_calls": []}}]}))[0]
-    assert told.trajectory == Trajectory.of_text("x")
+    reason = talk(says({"choices": [{"message": {"content": "x", "tool_calls": []}}]}))[0]
+    assert reason.trajectory == Trajectory.of_text("x")
 
 
 def test_one_turn_without_tool_calls_leaves_those_of_the_conversation_unknown() -> None:
@@ -451,7 +451,7 @@ def test_tool_calls_that_are_none_are_a_bad_response(calls: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "usage"),
+    ("reason", "usage"),
     [
         ({"input_tokens": 1, "output_tokens": 2, "cached_tokens": 0, "cost": 0.5}, Usage(1, 2, 0, 0.5)),
         ({"prompt_tokens": 1.0, "completion_tokens": "2", "cost": -1}, Usage(1)),
@@ -460,8 +460,8 @@ def test_tool_calls_that_are_none_are_a_bad_response(calls: object) -> None:
         (None, None),
     ],
 )
-def test_usage_is_what_can_be_a_count(told: object, usage: Usage | None) -> None:
-    response, _ = talk(says({"text": "x", "u": told}), response={"usage": "u"})
+def test_usage_is_what_can_be_a_count(reason: object, usage: Usage | None) -> None:
+    response, _ = talk(says({"text": "x", "u": reason}), response={"usage": "u"})
     assert response.usage == usage
 
 
@@ -543,8 +543,8 @@ def test_each_turn_is_a_call_and_the_session_goes_along(config: dict[str, Any]) 
 def test_a_turn_of_unknown_usage_leaves_that_of_the_conversation_unknown() -> None:
     def agent(request: Asked) -> Told:
         used = {"input_tokens": 5, "cost": 1}
-        told = {"a": used, "b": None, "c": {"input_tokens": 2}}
-        return says({"text": "x", "usage": told[request.data["input"]]})
+        reason = {"a": used, "b": None, "c": {"input_tokens": 2}}
+        return says({"text": "x", "usage": reason[request.data["input"]]})
 
     config: dict[str, Any] = {"response": {"usage": "usage"}}
     assert talk(agent, Sample(id=1, input=["a", "a"]), **config)[0].usage == Usage(10, cost=2.0)
@@ -633,15 +633,15 @@ def stream_of(*events: object, end: str = "") -> Told:
 
 
 def test_the_texts_of_a_stream_are_joined_until_its_end_marker() -> None:
-    told = stream_of({"d": {"t": "Par"}}, {"other": 1}, {"d": {"t": "is"}}, "[DONE]", {"d": {"t": "!"}})
-    assert text_of(told, stream="sse", response={"output": "d.t"}) == "Paris"
+    reason = stream_of({"d": {"t": "Par"}}, {"other": 1}, {"d": {"t": "is"}}, "[DONE]", {"d": {"t": "!"}})
+    assert text_of(reason, stream="sse", response={"output": "d.t"}) == "Paris"
 
 
 def test_an_openai_stream_is_read_without_a_path() -> None:
     def part(**delta: Any) -> dict[str, Any]:
         return {"choices": [{"index": 0, "delta": delta}]}
 
-    told = stream_of(
+    reason = stream_of(
         part(role="assistant", content=""),
         part(content="Let me see"),
         part(tool_calls=[{"index": 0, "id": "c0", "function": {"name": "f", "arguments": ""}}]),
@@ -651,13 +651,13 @@ def test_an_openai_stream_is_read_without_a_path() -> None:
         {"choices": [], "usage": None},
         "[DONE]",
     )
-    response, _ = talk(told, stream="sse")
+    response, _ = talk(reason, stream="sse")
     assert response.text == "Let me see"
     assert list(response.steps.tool_calls()) == [ToolCall("f", '{"a":1}', "c0"), ToolCall("g", "{}", "c1")]
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reason",
     [
         stream_of(),
         stream_of("[DONE]"),
@@ -668,8 +668,8 @@ def test_an_openai_stream_is_read_without_a_path() -> None:
         says({"text": "no stream"}),
     ],
 )
-def test_a_stream_that_is_none_is_a_bad_response(told: Told) -> None:
-    assert fault_of(told, stream="sse")[0] == "bad_response"
+def test_a_stream_that_is_none_is_a_bad_response(reason: Told) -> None:
+    assert fault_of(reason, stream="sse")[0] == "bad_response"
 
 
 # Failures

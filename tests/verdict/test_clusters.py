@@ -55,17 +55,17 @@ class TestComparison:
         assert found.clusters == 7
 
     @pytest.mark.parametrize(
-        ("clusters", "told"),
+        ("clusters", "message"),
         [
             (1, "20 cases in 1 cluster, and fewer than 6 clusters decide nothing; add cases of other clusters"),
             (5, "20 cases in 5 clusters, and fewer than 6 clusters decide nothing; add cases of other clusters"),
         ],
     )
-    def test_few_clusters_decide_nothing_whatever_they_say(self, clusters: int, told: str) -> None:
+    def test_few_clusters_decide_nothing_whatever_they_say(self, clusters: int, message: str) -> None:
         names = [f"d{place % clusters}" for place in range(20)]
         for before, after in (([0.0] * 20, [1.0] * 20), ([1.0] * 20, [0.0] * 20), ([1.0] * 20, [1.0] * 20)):
             found = compared(before, after, names, margin=0.5)
-            assert (found.decision, found.reasons) == ("undecided", (told,))
+            assert (found.decision, found.reasons) == ("undecided", (message,))
 
     def test_six_clusters_may_decide(self) -> None:
         found = compared([0.0] * 18, [1.0] * 18, [f"d{place % 6}" for place in range(18)])
