@@ -1,7 +1,7 @@
 """What the service holds: agents kept busy, runs side by side, pages of a million results, idle readers, overload.
 
-The service is a process of its own with its defaults, on a SQLite file; the agent and the clients are other processes on the
-same machine. Ten clients request pages, each waiting for its answer. ``--quick`` stores fewer results.
+The service is a process of its own with its defaults, on a SQLite file; the agent and the clients are other processes
+on the same machine. Ten clients request pages, each waiting for its answer. ``--quick`` stores fewer results.
 """
 
 from __future__ import annotations

@@ -147,8 +147,8 @@ class TestAnAgentThatReportsNoCost:
         suite = budgeted.suite("silent", judged=True, more="prices: {j: {input: 1, output: 2}}")
         code, data, _ = budgeted.command("run", str(suite))
         assert (code, data["run"]["status"]) == (0, "completed")
-        told = [message for message in caplog.messages if "no cost is known for the calls of the agent" in message]
-        assert len(told) == 1
+        reason = [message for message in caplog.messages if "no cost is known for the calls of the agent" in message]
+        assert len(reason) == 1
 
     def test_beside_a_judge_without_one_it_stops_the_run(self, budgeted: Budgeted) -> None:
         code, data, err = budgeted.command("run", str(budgeted.suite("silent", judged=True)))

@@ -121,13 +121,13 @@ def gradeline(folder: Path, *arguments: str, **variables: str) -> Ran:
 def test_several_models_make_a_run_each(folder: Path, provider: Provider) -> None:
     ran = gradeline(folder, "run", "suite.yaml", "--json", MODEL_KEY=KEY)
     assert (ran.code, ran.err) == (1, "")
-    told = {one["run"]["name"]: one for one in ran.json["runs"]}
-    assert {name: one["summary"]["graders"]["right"]["mean"] for name, one in told.items()} == {
+    reason = {one["run"]["name"]: one for one in ran.json["runs"]}
+    assert {name: one["summary"]["graders"]["right"]["mean"] for name, one in reason.items()} == {
         "capitals [small]": 0.5,
         "capitals [large]": 1.0,
     }
-    assert len({one["run"]["group"] for one in told.values()}) == 1
-    assert {one["summary"]["cost"]["agent"] for one in told.values()} == {None}
+    assert len({one["run"]["group"] for one in reason.values()}) == 1
+    assert {one["summary"]["cost"]["agent"] for one in reason.values()} == {None}
     assert Counter(body["model"] for body in provider.asked) == {"small": 4, "large": 4}
     # calls in flight together arrive in any order
     sent = [body["messages"] for body in provider.asked]

@@ -196,9 +196,9 @@ def test_near_duplicates_without_clusters_are_warned_of(shop: Shop, tmp_path: Pa
         for k in range(3)
     ]
     (tmp_path / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    for told in (shop.run("old", wrong=3).err, shop("validate", "suite.yaml").err):
-        assert "24 of 24 cases are nearly the same as another" in told
-        assert "cluster: metadata.KEY" in told
+    for message in (shop.run("old", wrong=3).err, shop("validate", "suite.yaml").err):
+        assert "24 of 24 cases are nearly the same as another" in message
+        assert "cluster: metadata.KEY" in message
 
 
 def test_repeats_are_within_their_case(shop: Shop) -> None:

@@ -81,10 +81,10 @@ def test_the_exit_code_says_what_the_gate_says(folder: Path, kind: str) -> None:
         assert run(folder, "good", None, "best").returncode == 0
     for situation, (_, code) in SITUATIONS.items():
         ran = run(folder, situation, GATES[kind], "tried")
-        told = json.loads(ran.stdout)
-        assert (ran.returncode, told["exit_code"]) == (code, code), (situation, told["verdict"])
-        assert told["verdict"]["result"] == {0: "pass", 1: "fail", 3: "undecided", 4: "undecided"}[code]
-        assert told["verdict"]["reasons"]
+        reason = json.loads(ran.stdout)
+        assert (ran.returncode, reason["exit_code"]) == (code, code), (situation, reason["verdict"])
+        assert reason["verdict"]["result"] == {0: "pass", 1: "fail", 3: "undecided", 4: "undecided"}[code]
+        assert reason["verdict"]["reasons"]
 
 
 def test_without_a_gate_coverage_decides(folder: Path) -> None:

@@ -232,7 +232,7 @@ class TestStoredRuns:
 
 class TestBadInput:
     @pytest.mark.parametrize(
-        ("options", "told"),
+        ("options", "reason"),
         [
             ((), "either --baseline MODEL or --baseline-run RUN"),
             (("--baseline", "small"), "either --candidate MODEL or --candidate-run RUN"),
@@ -242,10 +242,10 @@ class TestBadInput:
             (("--baseline-run", "none", "--candidate", "large", "--judge", "exact-match"), "no run 'none'"),
         ],
     )
-    def test_what_is_missing_is_said(self, tmp_path: Path, suite: Path, options: tuple[str, ...], told: str) -> None:
+    def test_what_is_missing_is_said(self, tmp_path: Path, suite: Path, options: tuple[str, ...], reason: str) -> None:
         done = gradeline(tmp_path, "pair", suite, *options)
         assert done.returncode == 2
-        assert told in done.stderr
+        assert reason in done.stderr
 
     def test_a_judge_that_is_the_model_it_judges_is_warned_of(
         self, tmp_path: Path, provider: Provider, suite: Path

@@ -403,7 +403,7 @@ class TestValidate:
 
 class TestAroundIt:
     def test_a_shell_completes_commands_and_runs(self, folder: Path) -> None:
-        told = gradeline(folder, "run", "suite.yaml", "--json").json["run"]["id"]
+        report = gradeline(folder, "run", "suite.yaml", "--json").json["run"]["id"]
 
         def completed(words: str, at: int) -> list[str]:
             environment = {
@@ -416,8 +416,8 @@ class TestAroundIt:
             return [line.partition(",")[2] for line in done.stdout.splitlines()]
 
         assert completed("gradeline reg", 1) == ["regrade"]
-        assert completed("gradeline show ", 2) == ["latest", told[:8]]
-        assert completed(f"gradeline resume {told[:3]}", 2) == [told[:8]]
+        assert completed("gradeline show ", 2) == ["latest", report[:8]]
+        assert completed(f"gradeline resume {report[:3]}", 2) == [report[:8]]
 
     def test_a_pipeline_that_shows_summaries_gets_one(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
@@ -427,9 +427,9 @@ class TestAroundIt:
 
     def test_the_worst_cases_stand_behind_the_table(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "1 / 0 if 'Spain' in text else 0"))
-        told = gradeline(folder, "run", "suite.yaml").out
-        assert "worst cases" in told
-        lines = told[told.index("worst cases") :].splitlines()
+        report = gradeline(folder, "run", "suite.yaml").out
+        assert "worst cases" in report
+        lines = report[report.index("worst cases") :].splitlines()
         assert [line.split()[:3] for line in lines[2:4]] == [["Spain", "–", "call"], ["Peru", "exact", "fail"]]
         assert "ZeroDivisionError: division by zero" in lines[2]
 

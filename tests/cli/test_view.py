@@ -82,9 +82,9 @@ def test_it_says_where_it_is_and_opens_that_in_the_browser(tmp_path: Path, start
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{seen}"\n')
     browser.chmod(0o755)
     process = start("--store", "memory://", BROWSER=str(browser))
-    told = line(process)
-    url = told.split()[3].rstrip(";")
-    assert told == f"gradeline is at {url}; stop with Ctrl-C\n"
+    message = line(process)
+    url = message.split()[3].rstrip(";")
+    assert message == f"gradeline is at {url}; stop with Ctrl-C\n"
     assert seen.read_text() == url
 
 
@@ -101,7 +101,7 @@ def test_no_browser_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_store_that_cannot_be_opened_is_told_in_one_line(tmp_path: Path, start: Start) -> None:
     (tmp_path / "no.db").write_text("this is no database, however long one looks at it" * 10)
     process = start("--no-browser", "--store", str(tmp_path / "no.db"))
-    told, error = process.communicate(timeout=15)
-    assert (told, process.returncode) == ("", 4)
+    message, error = process.communicate(timeout=15)
+    assert (message, process.returncode) == ("", 4)
     assert error.startswith("gradeline: ")
     assert "Traceback" not in error
