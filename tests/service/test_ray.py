@@ -278,8 +278,8 @@ def test_a_job_does_not_show_its_contents() -> None:
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (("--engine", "ray", "--store", "evals.db"), "only a PostgreSQL store can take"),
-        (("--engine", "ray", "--store", "memory://"), "only a PostgreSQL store can take"),
+        (("--engine", "ray", "--store", "evals.db"), "requires a PostgreSQL store"),
+        (("--engine", "ray", "--store", "memory://"), "requires a PostgreSQL store"),
         (("--ray-address", "10.0.0.1:6379"), "--ray-address: is for --engine ray"),
         (("--ray-workers", "2"), "--ray-workers: is for --engine ray"),
     ],
