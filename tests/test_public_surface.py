@@ -63,13 +63,13 @@ def test_the_public_names_of_graders_and_extractors() -> None:
         "StringMatchGrader",
         "TrueFalseGrader",
         "as_grader",
-        "ask_grader",
         "create",
         "default_extractor",
         "error_grade",
         "from_definition",
         "grade",
         "registry",
+        "run_async_grader",
         "run_grader",
     ]
     assert gradeline.extractors.__all__ == ["DeclaredExtractor", "create", "extract", "registry"]
@@ -77,10 +77,10 @@ def test_the_public_names_of_graders_and_extractors() -> None:
 
 def test_the_public_names_for_running_suites() -> None:
     assert gradeline.api.__all__ == [
+        "CaseProgress",
         "Comparison",
         "ManyComparison",
         "Plan",
-        "Progress",
         "RunGroup",
         "RunResult",
         "RunSuiteOptions",
@@ -131,13 +131,13 @@ class TestImportBudget:
             "suite = {'name': 'x', 'dataset': [{'input': 'a'}], 'target': str.upper, 'graders': {'g': {'kind': 'contains'}}}\n"
             "run_suite(suite, store='memory://')"
         )
-        assert loaded.isdisjoint({"rich", "click", "aiohttp", "numpy", "pydantic", "sqlite3", "pytest"})
+        assert loaded.isdisjoint({"rich", "click", "aiohttp", "numpy", "pydantic", "pytest"})
 
     @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["grade", "--help"]])
     def test_help_loads_no_grader_and_no_drawing(self, arguments: list[str]) -> None:
         loaded = loaded_by(
-            "import contextlib, io\nfrom gradeline.cli import run\n"
-            f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run({arguments!r}) == 0"
+            "import contextlib, io\nfrom gradeline.cli import run_cli\n"
+            f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run_cli({arguments!r}) == 0"
         )
         assert not any(name.startswith(("gradeline.graders", "gradeline.model", "rich")) for name in loaded)
         assert loaded.isdisjoint(set(self.HEAVY) - {"click"}), sorted(loaded & set(self.HEAVY))
@@ -153,10 +153,10 @@ class TestImportBudget:
         (tmp_path / "suite.json").write_text(json.dumps(suite))
         arguments = ["run", str(tmp_path / "suite.json"), "--quiet", "--store", "memory://"]
         loaded = loaded_by(
-            "import contextlib, io\nfrom gradeline.cli import run\n"
-            f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run({arguments!r}) == 0"
+            "import contextlib, io\nfrom gradeline.cli import run_cli\n"
+            f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run_cli({arguments!r}) == 0"
         )
-        dear = {*self.HEAVY, "aiohttp", "sqlite3"} - {"click", "asyncio", "yaml"}
+        dear = {*self.HEAVY, "aiohttp"} - {"click", "asyncio", "yaml"}
         assert loaded.isdisjoint(dear), sorted(loaded & dear)
 
 

@@ -20,9 +20,9 @@ import pytest
 from gradeline.engine.grade import to_grade
 from gradeline.errors import ConfigError
 from gradeline.model import GradeResult, Outcome, Record, Sample, from_json
-from gradeline.usercode.loader import CodeSpec, Manifest, CodeRequest
-from gradeline.usercode.protocol import Job, Task, TaskResult
+from gradeline.usercode.loader import CodeRequest, CodeSpec, Manifest
 from gradeline.usercode.pool import WorkerPool
+from gradeline.usercode.protocol import Job, Task, TaskResult
 from gradeline_command import COMMAND, run_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "custom_graders"

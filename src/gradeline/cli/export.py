@@ -14,7 +14,6 @@ import click
 from gradeline.cli.options import current_settings, global_options, run_or_latest
 from gradeline.cli.streams import streaming_output
 from gradeline.errors import ConfigError, Problem
-from gradeline.model.files import output_file, output_path, replaceable_path
 
 if TYPE_CHECKING:
     from gradeline.model import Run, Storage
@@ -100,6 +99,7 @@ def write_parquet_file(output: Path | None, write: Callable[[Path], None]) -> No
     from shutil import copyfileobj
     from tempfile import TemporaryDirectory
 
+    from gradeline.model.files import output_file, output_path, replaceable_path  # --help must not load the model
     from gradeline.report.table import require_duckdb
 
     require_duckdb()
@@ -125,6 +125,8 @@ def write_parquet_file(output: Path | None, write: Callable[[Path], None]) -> No
 @contextmanager
 def output_text_file(path: Path) -> Iterator[IO[str]]:
     """`output_file` for text in UTF-8, with line breaks as written."""
+    from gradeline.model.files import output_file
+
     with output_file(path) as file:
         text = TextIOWrapper(file, encoding="utf-8", newline="")
         try:

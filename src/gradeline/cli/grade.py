@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -90,6 +89,8 @@ def grade(
 
     Exit codes: 0 all pass, 1 a case fails, 2 usage error, 3 no failure but some without a score, 4 none has a score.
     """
+    import asyncio  # --help must not load it
+
     options = _mapping(config, "--config")
     if cases is not None:
         return asyncio.run(_grade_cases(current_settings(), grader, cases, options, timeout, memory * 2**20))

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from gradeline.cli.options import CliSettings, current_settings
 from gradeline.cli.terminal import print_message
 from gradeline.errors import ConfigError, Problem
-from gradeline.model import Storage
-from gradeline.store import StoreMode, default_store, open_storage
 
 if TYPE_CHECKING:
+    from gradeline.model import Storage
     from gradeline.service.audit import Recorder
     from gradeline.service.auth import ApiKeys
     from gradeline.service.secrets import Secrets
     from gradeline.service.settings import ServeSettings
-    from gradeline.store import PostgresStorage, SqliteStorage
+    from gradeline.store import PostgresStorage, SqliteStorage, StoreMode
     from gradeline.store.database import Database
 
 
 def store_url(settings: CliSettings) -> str:
     """The store that the command names, else the project's. The URL may hold a password."""
+    from gradeline.store import default_store  # --help must not load the store
+
     return settings.store or default_store()
 
 
@@ -38,6 +39,8 @@ def store_file(settings: CliSettings) -> str | None:
 @contextmanager
 def open_store(settings: CliSettings, mode: StoreMode = "create") -> Iterator[Storage]:
     """The store of the command; see `gradeline.store.open_storage`."""
+    from gradeline.store import open_storage
+
     with open_storage(store_url(settings), mode=mode) as storage:
         note: str | None = getattr(storage, "note", None)
         if note is not None:
