@@ -156,10 +156,10 @@ class TestStores:
             (a_folder, "the store store is a folder; name a file in it, such as store/store.db"),
             (no_database, "the store store is not a gradeline store (not a SQLite database); use another file"),
             (of_another_program, "theirs.db is a SQLite database of another program; use another file"),
-            (of_a_newer_gradeline, "its schema is 999, this one knows"),
-            (below_a_file, "the folder file of the store cannot be made"),
-            (lambda _: "/proc/nowhere/store.db", "the folder /proc/nowhere of the store cannot be made"),
-            (lambda _: "/sys/store.db", "the store /sys/store.db cannot be opened; see that its folder"),
+            (of_a_newer_gradeline, "its schema has version 999, this one supports 1"),
+            (below_a_file, "the folder file of the store cannot be created"),
+            (lambda _: "/proc/nowhere/store.db", "the folder /proc/nowhere of the store cannot be created"),
+            (lambda _: "/sys/store.db", "the store /sys/store.db cannot be opened; check that its folder"),
         ],
     )
     def test_one_that_cannot_be_used_is_left_alone(self, folder: Path, make: Callable[[Path], str], says: str) -> None:

@@ -232,7 +232,7 @@ class TestGrade:
     def test_bytes_that_are_no_utf_8_are_replaced_and_told(self) -> None:
         ran = gradeline("grade", "contains", "--expected", "caf", "--json", given=b"caf\xe9 \0")
         assert from_json(Record, ran.out).response.text == "caf\ufffd \u2400"
-        assert "no UTF-8" in ran.err
+        assert "invalid UTF-8" in ran.err
 
     def test_escape_sequences_in_an_answer_do_not_reach_the_terminal(self) -> None:
         ran = gradeline("grade", "true-false", "--expected", "true", given="\x1b[31mred\x1b]0;owned\x07 [bold]x[/bold]")

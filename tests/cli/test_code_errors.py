@@ -74,7 +74,7 @@ def test_a_graders_traceback_is_shown_without_control_characters(tmp_path: Path)
     (tmp_path / "graders.py").write_text(GRADERS)
     lines = gradeline(tmp_path, "run", "suite.yaml").splitlines()
     assert "traceback of tea, own" in lines
-    assert lines[lines.index("output of tea, own") + 1] == "  graded ␛[31mred"
+    assert lines[lines.index("output of tea, own") + 1] == "  graded <1B>[31mred"
 
 
 @pytest.mark.parametrize("definition", ["def", "async def"])

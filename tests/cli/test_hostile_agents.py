@@ -100,7 +100,7 @@ EXPECTED: dict[str, Expected] = {
     "deep-json": Expected("bad_response", 1, "nested too deeply"),
     "invalid-utf8": Expected("bad_response", 1, "not valid UTF-8"),
     "garbage": Expected("bad_response", 1, "invalid HTTP response"),
-    "encoded/lie": Expected("bad_response", 1, "not what its Content-Encoding says"),
+    "encoded/lie": Expected("bad_response", 1, "does not match its Content-Encoding"),
     "encoded/br": Expected("bad_response", 1, "unsupported Content-Encoding 'br'"),
     "redirect": Expected("redirect", 1, "without a Location"),
     "redirect?to=file:///etc/passwd": Expected("redirect", 1, "neither http nor https"),
@@ -375,7 +375,7 @@ class TestStreams:
                 "sse",
                 {
                     "sse": Expected(None, 1, "Paristwo\nlines"),
-                    "sse-cut": Expected("truncated", ALL, "broke off"),
+                    "sse-cut": Expected("truncated", ALL, "ended early"),
                     "sse-cut?framing=close": Expected("truncated", 1, "without its end marker"),
                     "endless": Expected("too_large", 1, "larger than 10,000,000 bytes"),
                     "ok": Expected("bad_response", 1, "no event"),

@@ -220,7 +220,7 @@ class TestCompare:
         put(store, "other", passing(3), graders={"exact": RunGrader("string-match", "g")})
         assert gradeline(["compare", *three, "other"]) == 2
         shown = lines(capsys)
-        assert shown[-1] == "not comparable; --force compares what all of them have"
+        assert shown[-1] == "not comparable; use --force to compare what they have in common"
         assert any("grader 'exact' is not the same in all runs" in line for line in shown)
 
     @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ class TestCompare:
         [
             (["small", "small", "nowhere"], "'small' is named twice"),
             (["small", "small", "nowhere"], "no run 'nowhere'"),
-            (["--group", "latest", "small"], "--group names all runs to compare; leave out 'small'."),
+            (["--group", "latest", "small"], "--group already selects the runs to compare; remove 'small'."),
             (["small", "medium", "large", "--output", "x.txt"], "invalid file name 'x.txt': end it with .csv"),
             ([], "Missing argument 'BASE'"),
         ],

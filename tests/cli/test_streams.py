@@ -152,7 +152,7 @@ class TestFullDisk:
         with FULL.open("w") as full:
             ran = command(stored, *arguments, stdout=full.fileno())
         assert ran.returncode == 4
-        message = "gradeline: standard output: No space left on device; the output is lost, write it to another place\n"
+        message = "gradeline: standard output: No space left on device; the output is lost, write it elsewhere\n"
         assert ran.stderr.decode() == message
 
     def test_the_run_is_stored(self, folder: Path) -> None:

@@ -93,7 +93,7 @@ def test_no_browser_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
     called: list[str] = []
     monkeypatch.setattr(webbrowser, "open", called.append)
-    monkeypatch.setattr(view_module, "_announce", called.append)
+    monkeypatch.setattr(view_module, "_announce_view", called.append)
     view_module._opener("http://127.0.0.1:1", browse=False)()
     assert called == ["http://127.0.0.1:1"]
 

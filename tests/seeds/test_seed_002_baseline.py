@@ -217,7 +217,7 @@ class TestErrorContract:
 
     @pytest.mark.parametrize("vectors", [[], [[1.0]], [[1.0], [1.0], [1.0]]])
     def test_error_other_than_two_vectors_is_a_value_error(self, vectors: list[list[float]]) -> None:
-        with pytest.raises(ValueError, match=f"gave {len(vectors)} vectors for 2 texts"):
+        with pytest.raises(ValueError, match=f"returned {len(vectors)} vectors for 2 texts"):
             judged(EmbeddingSimilarityJudge(Vectors(*vectors)))
 
     @pytest.mark.parametrize("vectors", [[[1.0], [1.0, 2.0]], [[nan], [1.0]], [[1.0], [inf]]])

@@ -113,7 +113,7 @@ def test_a_copied_store_is_a_service_with_its_keys_secrets_and_counters(
     service = build_service(ServeSettings(store=urls[1], secret_key=MASTER_KEY))
     try:
         assert [key.name for key in service.keys.all()] == ["me"]
-        assert service.secrets.opened(["agent"])["agent"].value == SECRET
+        assert service.secrets.open(["agent"])["agent"].value == SECRET
         # new rows count on from those that came
         before = {n for (n,) in service.database.read("SELECT n FROM runs")}
         service.storage.save_run(Run(name="new", suite="s"))

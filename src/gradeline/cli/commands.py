@@ -84,7 +84,7 @@ class _Commands(click.Group):
 @click.version_option(__version__, message="gradeline %(version)s")
 @global_options
 def cli() -> None:
-    """Evaluate any agent, and know whether a difference is real."""
+    """Grade any agent, and know whether the difference is real."""
 
 
 def run_command(arguments: list[str]) -> int:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from gradeline.engine.conclude import RunReport
+    from gradeline.engine.aggregate import RunReport
     from gradeline.model import Grade, Measure, Record, ResponseKey, Run, Storage
     from gradeline.store.maintenance import RunUsage
 
