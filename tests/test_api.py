@@ -155,11 +155,11 @@ class TestASuiteFile:
             ("France", 0), ("France", 1), ("Spain", 0), ("Spain", 1), ("Peru", 0), ("Peru", 1),
         ]  # fmt: skip
 
-    def test_cases_by_id_and_overrides_as_texts(self, folder: Path) -> None:
+    def test_cases_by_id_and_overrides_as_strings(self, folder: Path) -> None:
         result = run_suite("suite.yaml", store="memory://", samples=["Peru"], overrides=["gate.value=0"])
         assert (outcomes(result, "exact"), result.exit_code) == ({"Peru": "fail"}, 0)
 
-    def test_an_override_may_mend_what_is_wrong_in_the_file(self, folder: Path) -> None:
+    def test_an_override_may_fix_an_invalid_file(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE.replace("cases.jsonl", "later.jsonl"))
         result = run_suite("suite.yaml", store="memory://", overrides={"dataset": "cases.jsonl"})
         assert result.exit_code == 0
@@ -250,7 +250,7 @@ class TestTheSuiteObject:
         assert (result.verdict.gates[0].value, result.run.repeats) == (0.8, 2)
         assert asyncio.run(suite.arun(store="memory://")).exit_code == 1
 
-    def test_a_file_with_faults_is_refused_with_all_of_them(self, folder: Path) -> None:
+    def test_an_invalid_file_is_refused_with_all_its_problems(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE.replace("op: gte", "op: more").replace("string-match", "string-mach"))
         with pytest.raises(ConfigError) as caught:
             Suite.load("suite.yaml")
@@ -259,7 +259,7 @@ class TestTheSuiteObject:
             "suite.yaml:7:69: gate.op",
         ]
 
-    def test_validate_finds_what_only_a_run_would(self, folder: Path) -> None:
+    def test_validate_finds_problems_that_only_a_run_would(self, folder: Path) -> None:
         suite = Suite.load("suite.yaml")
         assert suite.validate() == []
         (folder / "graders.py").write_text("")
@@ -287,7 +287,7 @@ class TestOptions:
         with pytest.raises(TypeError, match=r"arun_suite\(\) got .* 'zzz'; it takes store, limit, samples"):
             asyncio.run(arun_suite(given(), zzz=3))  # type: ignore[call-arg]
 
-    def test_wrong_values_are_listed_at_once(self) -> None:
+    def test_invalid_values_are_listed_at_once(self) -> None:
         assert problems(
             given(),
             limit=-1,
@@ -309,7 +309,7 @@ class TestOptions:
             Problem("budget.cost", "expected a number above 0, got -5"),
         ]
 
-    def test_faults_speak_of_the_options_and_not_of_the_command_line(self) -> None:
+    def test_errors_name_the_options_and_not_command_line_flags(self) -> None:
         assert problems(given(), samples=["Chile"]) == [Problem("samples", "the dataset has no case 'Chile'")]
         assert problems(given(), graders=["wrong"]) == [
             Problem("graders", "no grader 'wrong' in the suite; it has right, short")
@@ -318,7 +318,7 @@ class TestOptions:
         with pytest.raises(ConfigError, match=r"^overrides: 'gate': write key=value"):
             Suite.from_dict(given(), overrides=["gate"])
 
-    def test_what_is_no_suite_and_no_store(self, folder: Path) -> None:
+    def test_an_invalid_suite_and_an_invalid_store(self, folder: Path) -> None:
         with pytest.raises(TypeError, match="a suite is a path, a Suite or a mapping, not int"):
             run_suite(3, store="memory://")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="folder= is for a suite that is a mapping"):
@@ -353,7 +353,7 @@ class TestStores:
             "Peru",
         ]
 
-    def test_a_store_of_the_caller_stays_open(self, tmp_path: Path) -> None:
+    def test_a_store_passed_by_the_caller_stays_open(self, tmp_path: Path) -> None:
         with SqliteStorage(tmp_path / "runs.db") as storage:
             with run_suite(given(), store=storage) as result:
                 assert result.store is storage
@@ -405,7 +405,7 @@ class TestFrames:
         rows, schema = in_memory().to_frame()
         assert (rows, list(schema), schema["passed"]) == (8, list(COLUMNS), "Boolean")
 
-    def test_what_is_missing_is_not_false(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_missing_values_are_not_false(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """With whichever of the two is installed."""
         result = in_memory(target=lambda question: 1 / 0)
         for name, other in (("pandas", "polars"), ("polars", "pandas")):
@@ -535,7 +535,7 @@ class TestEventLoops:
             (run,) = storage.list_runs()
             assert (run.status, sum(1 for _ in storage.records(run.id))) == ("cancelled", 1)
 
-    def test_context_variables_are_seen(self) -> None:
+    def test_context_variables_are_visible(self) -> None:
         from contextvars import ContextVar
 
         word: ContextVar[str] = ContextVar("word")
@@ -566,7 +566,7 @@ class TestInterrupts:
         yield event
         logger.removeHandler(listener)
 
-    def test_the_first_finishes_what_is_in_flight(self, heard: Event) -> None:
+    def test_the_first_interrupt_finishes_calls_in_flight(self, heard: Event) -> None:
         def interrupting(question: str) -> str:
             os.kill(os.getpid(), signal.SIGINT)
             heard.wait()
@@ -579,7 +579,7 @@ class TestInterrupts:
         assert (run.status, run.error_message) == ("cancelled", "interrupted")
         assert [record.grades["right"].outcome.value for record in store.records(run.id)] == ["pass"]
 
-    def test_the_second_ends_at_once(self, heard: Event) -> None:
+    def test_the_second_interrupt_ends_at_once(self, heard: Event) -> None:
         release = Event()
 
         def stubborn(question: str) -> str:
@@ -596,7 +596,7 @@ class TestInterrupts:
         (run,) = store.list_runs()
         assert (run.status, list(store.records(run.id))) == ("cancelled", [])
 
-    def test_the_run_of_a_file_can_be_resumed(
+    def test_an_interrupted_run_of_a_file_can_be_resumed(
         self, folder: Path, heard: Event, caplog: pytest.LogCaptureFixture
     ) -> None:
         def interrupt(progress: CaseProgress) -> None:

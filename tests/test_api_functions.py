@@ -203,7 +203,7 @@ class TestFunctionsInASuite:
         ],
     )  # fmt: skip
     @pytest.mark.parametrize("kind", ["sync", "async"])
-    def test_any_return_value_of_a_grader_leaves_the_run_and_the_other_grades_intact(
+    def test_an_invalid_return_value_of_a_grader_affects_only_its_grade(
         self, give: Callable[[], Any], error_type: str, message: str, kind: str
     ) -> None:
         @grader
@@ -302,7 +302,7 @@ class TestFunctionsInASuite:
         assert "no such town" in (errors["raises"].traceback or "")
         assert record.grades["short"].outcome.value == "pass"
 
-    def test_what_an_agent_does_wrong_is_a_failed_call(self) -> None:
+    def test_an_invalid_agent_result_is_a_failed_call(self) -> None:
         release = Event()
 
         def bad(question: str) -> Any:
@@ -364,20 +364,20 @@ class TestFunctionsInASuite:
         assert (worse.verdict.result, worse.exit_code) == ("fail", 1)
         assert [one.id for one in worse.store.list_runs()] == [worse.run.id, first.run.id]
 
-    def test_an_override_can_take_the_place_of_the_function(self, tmp_path: Path) -> None:
+    def test_an_override_can_replace_the_function(self, tmp_path: Path) -> None:
         (tmp_path / "agent.py").write_text(FILE_AGENT)
         other = {"target": {"kind": "python", "function": "agent.py:answer"}}
         result = run_suite(given(), store="memory://", overrides=other, folder=tmp_path, limit=1)
         assert next(result.records()).response.text == "The file says France."
 
-    def test_a_cache_takes_the_place_of_resuming(self) -> None:
+    def test_a_cache_replaces_resuming(self) -> None:
         store = InMemoryStorage()
         ASKED.clear()
         for limit in (2, None):
             run_suite(given(target=counted, cache=True), store=store, limit=limit, concurrency=1)
         assert ASKED == ["France", "Spain", "Norway", "Peru"]
 
-    def test_a_name_that_a_built_in_and_a_function_share_is_refused(self) -> None:
+    def test_a_function_with_the_name_of_a_built_in_is_refused(self) -> None:
         @grader
         def contains(sample: Sample, submission: str) -> GradeResult:
             return GradeResult(0.0)
@@ -399,7 +399,7 @@ class TestFunctionsInASuite:
 
         assert set(outcomes(in_memory(graders={"strict": Strict()}), "strict").values()) == {"fail"}
 
-    def test_faults_are_named_by_their_key_path_all_at_once(self) -> None:
+    def test_all_problems_are_reported_with_their_key_paths(self) -> None:
         @extractor
         def taken(trajectory: Any, config: Any) -> str:
             return ""
@@ -426,14 +426,14 @@ class TestFunctionsInASuite:
             Problem("gaet", "unknown key; did you mean 'gate'?"),
         ]
 
-    def test_a_row_that_is_wrong_is_named(self) -> None:
+    def test_an_invalid_row_is_named(self) -> None:
         assert problems(given(dataset=[{"input": "a"}, {"inptu": "b"}])) == [
             Problem("dataset[1].input", "is required: the message to the agent")
         ]
 
 
 class TestFingerprints:
-    def test_what_a_function_holds_counts(self) -> None:
+    def test_values_captured_by_a_function_are_part_of_the_fingerprint(self) -> None:
         def made(prompt: str, api_key: str = "") -> Callable[[str], str]:
             return lambda question: f"{prompt} {question} {len(api_key)}"
 

@@ -20,7 +20,7 @@ from gradeline.errors import (
 )
 
 
-def test_the_tree_at_the_top_of_the_module_is_the_tree() -> None:
+def test_the_tree_in_the_module_docstring_is_current() -> None:
     drawn = re.findall(r"[├└]── (\w+)|^    (GradelineError)$", errors.__doc__ or "", re.MULTILINE)
     defined = {
         name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, GradelineError)
@@ -61,7 +61,7 @@ def test_only_server_errors_are_worth_repeating(status: int | None, retry: bool)
     assert (policy.fault, policy.retry) == (Fault.AGENT, retry)
 
 
-def test_an_exceptions_class_name_is_the_graders_fault() -> None:
+def test_an_exception_is_attributed_to_the_grader() -> None:
     assert grade_policy("ZeroDivisionError") == (Fault.GRADER, False, Outcome.ERROR)
     assert response_policy("strange").fault is Fault.INFRASTRUCTURE
 
@@ -73,7 +73,7 @@ def test_a_config_error_lists_every_problem_and_is_a_value_error() -> None:
     assert str(ConfigError(Problem("a", "is wrong"))) == "a: is wrong"
 
 
-def test_an_unknown_name_offers_the_closest() -> None:
+def test_an_unknown_name_suggests_the_closest() -> None:
     assert str(UnknownNameError("grader", "numerc", ["numeric", "rouge"])) == (
         "no grader named 'numerc'; did you mean 'numeric'?"
     )

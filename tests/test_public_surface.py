@@ -96,7 +96,7 @@ def test_the_public_names_for_running_suites() -> None:
 
 
 @pytest.mark.parametrize("module", [gradeline.model, gradeline.graders, gradeline.extractors, gradeline.api])
-def test_every_public_name_is_there(module: object) -> None:
+def test_every_public_name_exists(module: object) -> None:
     assert [name for name in module.__all__ if not hasattr(module, name)] == []  # type: ignore[attr-defined]
 
 
@@ -134,7 +134,7 @@ class TestImportBudget:
         assert loaded.isdisjoint({"rich", "click", "aiohttp", "numpy", "pydantic", "pytest"})
 
     @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["grade", "--help"]])
-    def test_help_loads_no_grader_and_no_drawing(self, arguments: list[str]) -> None:
+    def test_help_loads_no_grader_and_no_table_rendering(self, arguments: list[str]) -> None:
         loaded = loaded_by(
             "import contextlib, io\nfrom gradeline.cli import run_cli\n"
             f"with contextlib.redirect_stdout(io.StringIO()):\n    assert run_cli({arguments!r}) == 0"

@@ -73,7 +73,7 @@ class TestTheMarker:
             ]
         )
 
-    def test_one_that_does_not_pass_fails_with_its_reasons(self, pytester: pytest.Pytester) -> None:
+    def test_a_suite_that_does_not_pass_fails_with_its_reasons(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile("""
             import pytest
 
@@ -144,7 +144,7 @@ class TestTheMarker:
         result.stdout.no_fnmatch_line("'capitals [[]large]' did not pass*")
         result.stdout.fnmatch_lines(["* pass      capitals [[]large]  *", "* fail      capitals [[]small]  *"])
 
-    def test_what_is_wrong_is_said_without_a_traceback(self, pytester: pytest.Pytester) -> None:
+    def test_errors_are_reported_without_a_traceback(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile("""
             import pytest
 
@@ -175,7 +175,7 @@ class TestTheMarker:
         )
         result.stdout.no_fnmatch_line("*gradeline runs*")
 
-    def test_a_case_method_is_a_test_too(self, pytester: pytest.Pytester) -> None:
+    def test_a_method_with_the_marker_is_a_test(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile("""
             import unittest
             import pytest
@@ -215,7 +215,7 @@ class TestTheFixture:
         result.stdout.fnmatch_lines(["*gradeline runs*", "* pass      capitals  *", "* none      here  *"])
         assert not (pytester.path / ".gradeline").exists()
 
-    def test_paths_begin_at_the_file_of_the_test(self, pytester: pytest.Pytester) -> None:
+    def test_paths_are_relative_to_the_test_file(self, pytester: pytest.Pytester) -> None:
         below = pytester.mkpydir("below")
         (pytester.path / "suite.yaml").rename(below / "other.yaml")
         (below / "test_below.py").write_text(
@@ -241,7 +241,7 @@ class TestCases:
         result.assert_outcomes(passed=1, failed=1)
         result.stdout.fnmatch_lines(["*::test_case[[]a] PASSED*", "*::test_case[[]1] FAILED*"])
 
-    def test_a_dataset_that_is_wrong_is_an_error_of_its_place(self, pytester: pytest.Pytester) -> None:
+    def test_an_invalid_dataset_is_an_error_with_its_place(self, pytester: pytest.Pytester) -> None:
         pytester.makefile(".jsonl", cases='{"inptu": "x"}\n')
         pytester.makepyfile("""
             import pytest
@@ -281,7 +281,7 @@ class TestTheStore:
         assert (pytester.path / "j.xml").read_text().count('name="gradeline_run"') == 4
 
 
-class TestWhatItCosts:
+class TestImports:
     def test_it_imports_nothing_of_gradeline_before_it_is_used(self) -> None:
         script = (
             "import sys, json, pytest; before = set(sys.modules); import gradeline.pytest_plugin;"
@@ -299,7 +299,7 @@ class TestWhatItCosts:
         done = pytester.runpytest_subprocess("-q", "-p", "gradeline.pytest_plugin")
         done.assert_outcomes(passed=1 if file == "conftest.py" else 2)
 
-    def test_letta_names_are_there_where_a_conftest_loads_the_plugin(self, pytester: pytest.Pytester) -> None:
+    def test_letta_names_exist_where_a_conftest_loads_the_plugin(self, pytester: pytest.Pytester) -> None:
         pytester.makeconftest("pytest_plugins = ['gradeline.pytest_plugin']")
         pytester.makepyfile("from letta_client import AgentState\ndef test_it(): pass")
         pytester.runpytest_subprocess("-q").assert_outcomes(passed=1)

@@ -28,7 +28,7 @@ def on_windows(script: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "suite.yaml"], ["serve"]])
-def test_the_command_line_says_in_one_line_what_to_do(arguments: list[str]) -> None:
+def test_the_command_line_prints_a_one_line_remedy(arguments: list[str]) -> None:
     done = on_windows(f"from gradeline.cli import run_cli\nsys.exit(run_cli({arguments!r}))")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert "needs Linux or macOS; on Windows, use WSL" in done.stderr
@@ -53,7 +53,7 @@ print(grade("numeric", "1,250", "1250").score, gradeline.run_suite(suite, store=
     assert (done.stdout, done.stderr) == ("1.0 0\n", "")
 
 
-def test_code_from_files_is_refused_with_the_way_out() -> None:
+def test_code_from_files_is_refused_with_a_remedy() -> None:
     script = """
 from pathlib import Path
 from tempfile import mkdtemp

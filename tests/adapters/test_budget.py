@@ -20,7 +20,7 @@ def refusal(budget: BudgetTracker, tokens: int = 1, cost: float | None = 0.0) ->
     return str(caught.value)
 
 
-def test_it_is_a_budget_and_its_refusal_one_of_our_errors() -> None:
+def test_implements_budget_and_raises_a_gradeline_error() -> None:
     assert isinstance(BudgetTracker(), Budget)
     assert issubclass(BudgetExceeded, GradelineError)
 
@@ -39,7 +39,7 @@ def test_zero_allows_nothing(limit: str) -> None:
     assert budget.spent == Spent()
 
 
-def test_a_limit_can_be_reached_and_not_passed() -> None:
+def test_a_limit_can_be_reached_but_not_exceeded() -> None:
     budget = BudgetTracker(tokens=100, calls=3, cost=0.3)
     budget.admit(tokens=60, cost=0.1)
     assert refusal(budget, 41, 0.1) == "the budget of 100 tokens is used up: 60 spent, the next call needs 41"
@@ -48,14 +48,14 @@ def test_a_limit_can_be_reached_and_not_passed() -> None:
     assert refusal(budget, 0, 0.0) == "the budget of 100 tokens is used up: 100 spent, the next call needs 0"
 
 
-def test_an_unknown_price_is_refused_where_the_cost_is_limited_and_says_so() -> None:
+def test_an_unknown_price_is_refused_under_a_cost_limit() -> None:
     assert refusal(BudgetTracker(cost=5), cost=None) == (
         "the price of this call is unknown, so a budget of 5 cannot limit it;"
         " set a price for the model, or limit tokens or calls instead"
     )
 
 
-def test_what_was_used_replaces_the_estimate() -> None:
+def test_actual_usage_replaces_the_estimate() -> None:
     budget = BudgetTracker(tokens=100, cost=1)
     budget.admit(tokens=90, cost=0.9)
     budget.settle(Usage(10, 5, None, 0.125))
@@ -63,7 +63,7 @@ def test_what_was_used_replaces_the_estimate() -> None:
 
 
 @pytest.mark.parametrize("usage", [Usage(), Usage(10), Usage(None, 5)])
-def test_the_estimate_of_what_is_unknown_stays(usage: Usage) -> None:
+def test_the_estimate_is_kept_when_usage_is_unknown(usage: Usage) -> None:
     budget = BudgetTracker()
     budget.admit(tokens=90, cost=0.9)
     budget.settle(usage)
@@ -97,7 +97,7 @@ def test_each_task_settles_its_own_estimate() -> None:
     assert budget._open == {}
 
 
-def test_threads_cannot_pass_a_limit_together() -> None:
+def test_concurrent_threads_cannot_exceed_a_limit() -> None:
     budget = BudgetTracker(calls=50)
 
     def call(_: int) -> bool:
@@ -113,19 +113,19 @@ def test_threads_cannot_pass_a_limit_together() -> None:
     assert budget.spent == Spent(50, 100, 0.0, unpriced=50)
 
 
-def test_what_is_settled_elsewhere_than_admitted_comes_on_top() -> None:
+def test_settling_in_another_task_adds_to_the_estimate() -> None:
     budget = BudgetTracker()
     budget.settle(Usage(3, 4, None, 0.5))
     assert budget.spent == Spent(0, 7, 0.5)
 
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), True, "5"])
-def test_a_limit_must_be_one(wrong: Any) -> None:
+def test_an_invalid_limit_is_refused(wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"^cost: invalid limit .*: use a number from 0 up, or None for no limit$"):
         BudgetTracker(cost=wrong)
 
 
-def test_a_prompt_is_estimated_by_all_its_texts() -> None:
+def test_the_estimate_counts_every_text_of_a_prompt() -> None:
     assert prompt_tokens(ChatRequest.of("")) == 1
     assert prompt_tokens(ChatRequest.of("12345")) == 2
     assert prompt_tokens(ChatRequest.of("日本語"), "123") == 3, "bytes, not characters: 9 + 3"

@@ -51,7 +51,7 @@ def failure(adapter: ChatAdapter, prompt: str | ChatRequest = "hi", config: RunC
     return caught.value
 
 
-class TestAsking:
+class TestCalls:
     def test_an_adapter_is_an_llm_adapter(self, serve: Serve, adapter: MakeAdapter) -> None:
         made = adapter(serve(), "openai", "gpt")
         assert isinstance(made, LLMAdapter)
@@ -127,7 +127,7 @@ class TestAsking:
 
         asyncio.run(asyncio.wait_for(main(), 10))
 
-    def test_the_run_configs_model_goes_before_the_adapters_own(
+    def test_the_run_config_model_overrides_the_adapter_model(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(chat()))
@@ -136,11 +136,11 @@ class TestAsking:
         made.complete("hi", RunConfig(model=""))
         assert [body["model"] for body in server.bodies] == ["asked", "own"]
 
-    def test_no_model_at_all_is_told(self, serve: Serve, adapter: MakeAdapter) -> None:
+    def test_a_missing_model_is_an_error(self, serve: Serve, adapter: MakeAdapter) -> None:
         with pytest.raises(ConfigError, match=r"^model: openai has no default model; name one$"):
             adapter(serve(), "openai", None).complete("hi", RunConfig(model=""))
 
-    def test_what_cannot_be_sent_is_told_and_not_sent(self, serve: Serve, adapter: MakeAdapter) -> None:
+    def test_an_unsendable_message_is_an_error_before_the_call(self, serve: Serve, adapter: MakeAdapter) -> None:
         server = serve()
         made = adapter(server, "openai")
         wrong = [
@@ -156,23 +156,25 @@ class TestAsking:
                 made.complete(prompt, RunConfig(model="m", **options))  # type: ignore[arg-type]
         assert server.seen == []
 
-    def test_text_that_is_none_is_sent_as_its_stand_in(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_unencodable_text_is_sent_with_replacements(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(chat()))
         adapter(server, "openai").complete("a\ud800b\0c", CONFIG)
         assert server.bodies[0]["messages"] == [{"role": "user", "content": "a\ufffdb\u2400c"}]
 
-    def test_text_that_is_none_is_cleaned_and_noted(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_unencodable_response_text_is_cleaned_and_noted(
+        self, serve: Serve, reply: Any, adapter: MakeAdapter
+    ) -> None:
         response = adapter(serve(reply(chat("a\ud800b\0c"))), "openai").complete("hi", CONFIG)
         assert response.content == "a\ufffdb\u2400c"
         assert response.notes == (Note("text", "characters that cannot be stored were replaced"),)
 
-    def test_the_base_urls_own_query_stays(self, serve: Serve, reply: Any) -> None:
+    def test_the_query_of_the_base_url_is_kept(self, serve: Serve, reply: Any) -> None:
         server = serve(reply(chat()))
         create("openai", "m", base_url=f"{server.url}/deployments/d/?api-version=1").complete("hi", CONFIG)
         assert server.seen[0].path == "/deployments/d/chat/completions?api-version=1"
         assert "authorization" not in server.seen[0].headers
 
-    def test_a_deadline_is_total(self) -> None:
+    def test_the_deadline_covers_all_attempts(self) -> None:
         async def main() -> ModelError:
             async with FaultServer() as server:
                 made = create("openai", "m", base_url=f"{server.url}/hang")
@@ -185,9 +187,9 @@ class TestAsking:
         assert "no complete response within 0.1 s" in str(failed)
 
 
-class TestRepeating:
+class TestRetries:
     @pytest.mark.parametrize("status", [429, 500, 502, 503, 529])
-    def test_what_may_pass_is_tried_three_times(
+    def test_transient_errors_are_tried_three_times(
         self, status: int, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(error("busy"), status))
@@ -195,18 +197,20 @@ class TestRepeating:
         assert (len(server.seen), failed.http_status, failed.attempts, failed.retryable) == (3, status, 3, True)
         assert failed.type == ("rate_limited" if status == 429 else "status")
 
-    def test_what_has_passed_is_forgotten(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_a_success_after_a_retry_reports_no_error(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(error("busy"), 529), reply(error("busy"), 429, {"Retry-After": "0"}), reply(chat()))
         assert adapter(server, "openai").complete("hi", CONFIG).content == "ok"
         assert len(server.seen) == 3
 
     @pytest.mark.parametrize("status", [400, 401, 403, 404])
-    def test_what_a_person_must_fix_is_not(self, status: int, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_permanent_errors_are_not_retried(
+        self, status: int, serve: Serve, reply: Any, adapter: MakeAdapter
+    ) -> None:
         server = serve(reply(error("no"), status))
         failed = failure(adapter(server, "openai"))
         assert (len(server.seen), failed.type, failed.http_status, failed.retryable) == (1, "status", status, False)
 
-    def test_a_used_up_quota_is_not(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_an_exhausted_quota_is_not_retried(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         reason = error("You exceeded your current quota.", type="insufficient_quota", code="insufficient_quota")
         server = serve(reply(reason, 429))
         failed = failure(adapter(server, "openai"))
@@ -226,12 +230,12 @@ class TestRepeating:
         assert len(server.seen) == 1
         assert "a pause of 60 s would exceed the deadline" in str(failed)
 
-    def test_how_often_is_a_setting(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_the_number_of_attempts_is_a_setting(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(error("busy"), 500))
         failure(adapter(server, "openai", retries=0))
         assert len(server.seen) == 1
 
-    def test_a_server_that_cannot_be_reached_is_told(self) -> None:
+    def test_an_unreachable_server_is_reported(self) -> None:
         from gradeline.adapters import AdapterSettings
 
         made = create("openai", "m", base_url="http://127.0.0.1:9", settings=AdapterSettings(retries=0))
@@ -239,7 +243,7 @@ class TestRepeating:
         assert (failed.type, failed.http_status, failed.unbilled) == ("connect", None, True)
 
 
-class TestConcessions:
+class TestUnsupportedParameters:
     def test_a_refused_seed_is_left_out_and_noted(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         reason = error("Unrecognized request argument supplied: seed", param="seed")
         server = serve(reply(reason, 400), reply(chat()))
@@ -319,7 +323,7 @@ class TestConcessions:
             ("openai_responses", error("Unsupported parameter: 'include'", param="include[0]"), "logprobs"),
         ],
     )
-    def test_other_providers_words(
+    def test_refusals_of_other_providers_are_recognized(
         self, provider: str, reason: Any, what: str, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         answers = {
@@ -335,12 +339,12 @@ class TestConcessions:
         assert [note.what for note in noted] == [what]
         assert len(server.seen) == 2
 
-    def test_a_refusal_that_names_nothing_is_final(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_a_refusal_without_a_parameter_is_final(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(error("This model's maximum context length is 8192 tokens."), 400))
         failed = failure(adapter(server, "openai"), config=RunConfig(model="m", model_params={"seed": 7}))
         assert (len(server.seen), failed.provider_message) == (1, "This model's maximum context length is 8192 tokens.")
 
-    def test_a_refusal_that_named_the_wrong_culprit_does_not_stick(
+    def test_a_refusal_that_named_the_wrong_parameter_is_not_remembered(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(error("bad input: 'sow the seed'"), 400), reply(error("bad input"), 400), reply(chat()))
@@ -358,9 +362,7 @@ class TestConcessions:
         assert [body.get("max_completion_tokens") for body in server.bodies] == [None, 9]
         assert [note.what for note in response.notes] == ["max_tokens"]
 
-    def test_probabilities_that_a_server_does_not_give_are_noted(
-        self, serve: Serve, reply: Any, adapter: MakeAdapter
-    ) -> None:
+    def test_missing_token_probabilities_are_noted(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         request = ChatRequest((Message("user", "hi"),), logprobs=0)
         response = adapter(serve(reply(chat())), "openai").complete(request, CONFIG)
         assert response.notes == (Note("logprobs", "the server returned none"),)
@@ -414,7 +416,7 @@ class TestConcessions:
         assert [note.what for note in response.notes] == ([] if kept else ["temperature"])
 
 
-class TestBadAnswers:
+class TestInvalidResponses:
     @pytest.mark.parametrize(
         ("body", "message"),
         [
@@ -426,7 +428,7 @@ class TestBadAnswers:
             (b'{"choices": [NaN]}', "not JSON: "),
         ],
     )
-    def test_an_answer_that_is_none(
+    def test_an_invalid_response_is_an_error(
         self, body: bytes, message: str, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(body))
@@ -435,12 +437,10 @@ class TestBadAnswers:
         assert f"/v1/chat/completions answered 200: {message}" in str(failed)
 
     @pytest.mark.parametrize("provider", ["openai", "openai_responses", "anthropic", "gemini"])
-    def test_an_empty_object_is_no_empty_answer(
-        self, provider: str, serve: Serve, reply: Any, adapter: MakeAdapter
-    ) -> None:
+    def test_an_empty_object_is_an_error(self, provider: str, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         assert failure(adapter(serve(reply({})), provider)).type == "bad_response"
 
-    def test_an_error_inside_a_sound_answer_is_tried_again_where_that_may_help(
+    def test_a_transient_error_in_a_200_response_is_retried(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply({"error": {"message": "upstream", "code": 503}}), reply(chat()))
@@ -464,7 +464,7 @@ class TestBadAnswers:
             made = adapter(serve(reply(chat(usage=usage))), "openai", prices=PRICES)
             assert made.complete("hi", CONFIG).usage is None
 
-    def test_what_the_server_says_it_charged_goes_before_the_table(
+    def test_the_cost_reported_by_the_server_overrides_the_table(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         usage = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
@@ -484,7 +484,7 @@ class TestSecrets:
     KEY = "sk-test-0123456789abcdef"
 
     @pytest.mark.parametrize("provider", ["openai", "openai_responses", "anthropic", "gemini"])
-    def test_no_message_holds_the_key(self, provider: str, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_no_message_contains_the_key(self, provider: str, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         said = f"Incorrect API key provided: {self.KEY}."
         for answer in (reply(error(said), 401), reply(error(said)), reply(f"<p>{said}</p>".encode())):
             failed = failure(adapter(serve(answer), provider))
@@ -492,20 +492,22 @@ class TestSecrets:
             assert self.KEY not in (failed.provider_message or "")
             assert "***" in str(failed)
 
-    def test_a_key_that_a_gateway_says_back_is_not_kept(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_a_key_echoed_by_a_gateway_is_not_stored(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(chat(f"your key is {self.KEY}")))
         response = adapter(server, "openai").complete("hi", CONFIG)
         assert response.content == "your key is ***"
         assert self.KEY not in repr(response)
 
-    def test_an_adapters_repr_shows_none(self, serve: Serve, adapter: MakeAdapter) -> None:
+    def test_the_repr_of_an_adapter_shows_no_key(self, serve: Serve, adapter: MakeAdapter) -> None:
         made = adapter(serve(), "openai", headers={"X-Key": "hidden-header"})
         assert self.KEY not in repr(made) + repr(made.settings)
         assert "hidden-header" not in repr(made.settings)
 
 
 class TestBudget:
-    def test_a_call_that_would_pass_the_limit_is_not_sent(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_a_call_that_would_exceed_the_limit_is_not_sent(
+        self, serve: Serve, reply: Any, adapter: MakeAdapter
+    ) -> None:
         server = serve(reply(chat(usage={"prompt_tokens": 3, "completion_tokens": 2})))
         made = adapter(server, "openai")
         budget = BudgetTracker(tokens=12)
@@ -516,7 +518,7 @@ class TestBudget:
             made.complete("12345678", config)
         assert len(server.seen) == 1
 
-    def test_an_unknown_price_cannot_be_kept_within_a_cost(self, serve: Serve, adapter: MakeAdapter) -> None:
+    def test_an_unknown_price_is_refused_under_a_cost_limit(self, serve: Serve, adapter: MakeAdapter) -> None:
         server = serve()
         with pytest.raises(BudgetExceeded, match="model 'm': the price of this call is unknown"):
             adapter(server, "openai").complete("hi", RunConfig(model="m", budget=BudgetTracker(cost=1)))
@@ -529,7 +531,7 @@ class TestBudget:
         made.complete("hi", RunConfig(model="m", budget=budget))
         assert budget.spent == (1, 110, pytest.approx(0.0002), 0)
 
-    def test_a_refused_call_costs_nothing_and_a_lost_one_its_estimate(
+    def test_a_refused_call_costs_nothing_and_a_lost_call_its_estimate(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(error("no"), 401), reply(b"junk"))
@@ -545,9 +547,7 @@ class TestBudget:
         with pytest.raises(BudgetExceeded, match="needs 8193"):
             adapter(serve(), "anthropic").complete("hi", RunConfig(model="m", budget=BudgetTracker(tokens=5000)))
 
-    def test_calls_side_by_side_cannot_pass_a_limit_together(
-        self, serve: Serve, reply: Any, adapter: MakeAdapter
-    ) -> None:
+    def test_concurrent_calls_cannot_exceed_a_limit(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(chat()))
         made = adapter(server, "openai")
         config = RunConfig(model="m", budget=BudgetTracker(calls=3))

@@ -29,7 +29,7 @@ def entries() -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize(("provider", "model", "host"), entries())
-def test_every_price_of_the_table_says_where_it_is_from_and_since_when(provider: str, model: str, host: str) -> None:
+def test_every_price_has_a_source_and_a_date(provider: str, model: str, host: str) -> None:
     price = Prices.load().price(provider, model, host)
     assert price is not None
     assert price.source is not None
@@ -41,7 +41,7 @@ def test_every_price_of_the_table_says_where_it_is_from_and_since_when(provider:
     assert price.cached < price.input
 
 
-def test_an_unknown_price_is_unknown() -> None:
+def test_an_unknown_price_is_none() -> None:
     prices = Prices.load()
     assert prices.price("openai", "gpt-4o-mini", OPENAI) is not None
     assert prices.price("openai", "gpt-9", OPENAI) is None
@@ -50,7 +50,7 @@ def test_an_unknown_price_is_unknown() -> None:
     assert prices.price("openai", "gpt-4o-2024-05-13", OPENAI) is None, "a snapshot may have had another price"
 
 
-def test_what_a_call_costs() -> None:
+def test_the_cost_of_a_call() -> None:
     price = Price(input=2.0, output=10.0, cached=0.5, cache_write=2.5)
     assert price.cost(Tokens(1_000_000, 100_000)) == pytest.approx(3.0)
     assert price.cost(Tokens(1_000_000, 0, cached=400_000)) == pytest.approx(0.6 * 2 + 0.4 * 0.5)
@@ -62,7 +62,7 @@ def test_what_a_call_costs() -> None:
     "tokens",
     [Tokens(), Tokens(5), Tokens(None, 5), Tokens(9, 5, cached=1), Tokens(9, 5, written=1), Tokens(9, 5, extra=True)],
 )
-def test_what_cannot_be_known_is_not_guessed(tokens: Tokens) -> None:
+def test_an_unknown_cost_is_not_guessed(tokens: Tokens) -> None:
     assert Price(input=1.0, output=1.0).cost(tokens) is None
 
 
@@ -72,7 +72,7 @@ def test_a_long_prompt_may_cost_more_for_all_of_the_call() -> None:
     assert price.cost(Tokens(300_000, 100_000)) == pytest.approx(0.9 + 0.4)
 
 
-def test_the_users_prices_lie_over_the_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_prices_override_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = {
         "openai": {"hosts": ["llm.example.com"], "models": {"gpt-4o": {"input": 9, "output": 99}}},
         "*": {"models": {"llama": {"input": 0, "output": 0}}},
@@ -89,7 +89,7 @@ def test_the_users_prices_lie_over_the_tables(tmp_path: Path, monkeypatch: pytes
     assert Prices.of({"m": Price(input=1, output=2)}).price("any", "m", "where") == Price(input=1, output=2)
 
 
-def test_a_table_that_is_none_is_told(tmp_path: Path) -> None:
+def test_an_invalid_price_table_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "prices.json"
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         Prices.load(path)
@@ -103,7 +103,7 @@ def test_a_table_that_is_none_is_told(tmp_path: Path) -> None:
         Prices.load(path)
 
 
-class TestGivenPrices:
+class TestUserPrices:
     def test_a_price_is_read_with_or_without_its_model(self) -> None:
         by_model, assumed = assumed_prices(["0.15/0.60", "my model=1/2/0.5", "a/b=$3 / $4", "c=.5/1."])
         assert assumed == Price(0.15, 0.6, 0.15, 0.15)
@@ -116,7 +116,7 @@ class TestGivenPrices:
     @pytest.mark.parametrize(
         "text", ["", "cheap", "1", "1/", "1/2/3/4", "-1/2", "m=", "=1/2", "1,5/2", "nan/1", "1e3/2"]
     )
-    def test_what_is_not_a_price_is_refused_with_the_format(self, text: str) -> None:
+    def test_an_invalid_price_is_refused_with_the_format(self, text: str) -> None:
         with pytest.raises(ConfigError) as caught:
             assumed_prices([text])
         assert str(caught.value) == (
@@ -124,7 +124,7 @@ class TestGivenPrices:
             " 0.15/0.60, or MODEL=0.15/0.60 for one model; a third number is the price of cached input"
         )
 
-    def test_they_come_before_the_table_and_an_assumed_one_after_it(self) -> None:
+    def test_user_prices_override_the_table_and_an_assumed_price_is_the_fallback(self) -> None:
         prices = Prices.load().updated(Prices(own={"gpt-4o": Price(7, 8)}, assumed=Price(1, 2)))
         table = Prices.load().price("openai", "gpt-6-luna", OPENAI)
         assert prices.price("openai", "gpt-4o", OPENAI) == prices.price("vllm", "gpt-4o", "127.0.0.1") == Price(7, 8)
@@ -137,10 +137,10 @@ class TestGivenPrices:
         )
         assert Prices.load().user_price("gpt-4o") is None
 
-    def test_tokens_of_the_cache_cost_as_much_as_others_unless_said(self) -> None:
+    def test_cached_tokens_cost_the_input_price_by_default(self) -> None:
         assert flat_price(2, 10).cost(Tokens(1_000_000, 0, cached=500_000, written=100_000)) == pytest.approx(2.0)
         assert flat_price(2, 10, 1).cost(Tokens(1_000_000, 0, cached=500_000)) == pytest.approx(1.5)
 
-    def test_a_prompt_beyond_what_a_price_is_for_has_no_known_cost(self) -> None:
+    def test_a_prompt_above_the_limit_of_a_price_has_no_known_cost(self) -> None:
         price = Price(input=1.0, output=1.0, up_to=100)
         assert (price.cost(Tokens(100, 0)), price.cost(Tokens(101, 0))) == (0.0001, None)

@@ -26,7 +26,7 @@ def made(server: Any, **options: Any) -> Any:
     return create_embeddings("openai", "e", base_url=f"{server.url}/v1", api_key=KEY, settings=settings, **options)
 
 
-def test_texts_go_in_one_request_and_come_back_in_their_order(serve: Serve, reply: Any) -> None:
+def test_texts_are_sent_in_one_request_and_keep_their_order(serve: Serve, reply: Any) -> None:
     answer = vectors([1.0, 0.0], [0, 1])
     answer["data"].reverse()
     server = serve(reply(answer))
@@ -36,18 +36,18 @@ def test_texts_go_in_one_request_and_come_back_in_their_order(serve: Serve, repl
     assert seen.body == {"model": "e", "input": ["one", "two"], "encoding_format": "float", "dimensions": 2}
 
 
-def test_it_is_awaited_too(serve: Serve, reply: Any) -> None:
+def test_the_async_form_gives_the_same_vectors(serve: Serve, reply: Any) -> None:
     server = serve(reply(vectors([1.0])))
     assert asyncio.run(made(server).aembed(["one"])) == [[1.0]]
 
 
-def test_no_texts_are_no_request(serve: Serve) -> None:
+def test_no_texts_send_no_request(serve: Serve) -> None:
     server = serve()
     assert made(server).embed([]) == []
     assert server.seen == []
 
 
-def test_many_texts_go_in_several_requests(serve: Serve, reply: Any) -> None:
+def test_many_texts_are_sent_in_several_requests(serve: Serve, reply: Any) -> None:
     server = serve(reply(vectors(*[[1.0]] * 2048)), reply(vectors([2.0])))
     assert made(server).embed(["x"] * 2049) == [[1.0]] * 2048 + [[2.0]]
     assert [len(body["input"]) for body in server.bodies] == [2048, 1]
@@ -68,12 +68,12 @@ def test_many_texts_go_in_several_requests(serve: Serve, reply: Any) -> None:
         (b'{"data": [{"embedding": [1e999]}]}', "not JSON"),
     ],
 )
-def test_vectors_that_are_none_are_told(answer: Any, message: str, serve: Serve, reply: Any) -> None:
+def test_invalid_vectors_are_an_error(answer: Any, message: str, serve: Serve, reply: Any) -> None:
     with pytest.raises(ModelError, match=message):
         made(serve(reply(answer))).embed(["one", "two"])
 
 
-def test_a_failed_call_is_told_without_the_key(serve: Serve, reply: Any) -> None:
+def test_the_error_of_a_failed_call_does_not_contain_the_key(serve: Serve, reply: Any) -> None:
     with pytest.raises(ModelError) as caught:
         made(serve(reply({"error": {"message": f"bad key {KEY}"}}, 401))).embed(["one"])
     assert (caught.value.http_status, KEY in str(caught.value)) == (401, False)
@@ -85,7 +85,7 @@ def test_a_model_must_be_named() -> None:
 
 
 @pytest.mark.skipif(find_spec("wordllama") is not None, reason="wordllama is installed")
-def test_without_the_extra_the_remedy_is_told() -> None:
+def test_a_missing_extra_is_reported_with_the_remedy() -> None:
     with pytest.raises(ConfigError, match=r"pip install 'gradeline\[embeddings\]'"):
         WordLlamaEmbeddings().embed(["one"])
 
@@ -96,7 +96,7 @@ class TestOffline:
     def likeness(one: list[float], other: list[float]) -> float:
         return sum(a * b for a, b in zip(one, other, strict=True)) / (math.hypot(*one) * math.hypot(*other))
 
-    def test_texts_about_the_same_are_more_alike(self) -> None:
+    def test_texts_on_one_subject_are_more_similar(self) -> None:
         cat, kitten, tax = WordLlamaEmbeddings().embed(["The cat sleeps.", "A kitten is asleep.", "Taxes are due."])
         assert (len(cat), {type(value) for value in cat}) == (256, {float})
         assert self.likeness(cat, kitten) > 0.5 > self.likeness(cat, tax)
@@ -105,15 +105,15 @@ class TestOffline:
         empty, word = asyncio.run(WordLlamaEmbeddings().aembed(["", "word"]))
         assert (set(empty), len(empty), any(word)) == ({0.0}, 256, True)
 
-    def test_a_text_alone_has_the_vector_that_it_has_in_company(self) -> None:
+    def test_a_vector_does_not_depend_on_the_batch(self) -> None:
         made = WordLlamaEmbeddings()
         assert made.embed(["cat"])[0] == pytest.approx(made.embed(["a much longer text beside it", "cat"])[1])
 
-    def test_logging_is_left_alone(self) -> None:
+    def test_logging_is_not_reconfigured(self) -> None:
         root = logging.getLogger()
         before = (list(root.handlers), root.level)
         WordLlamaEmbeddings().embed(["word"])
         assert (list(root.handlers), root.level) == before
 
-    def test_it_is_an_embedding_adapter(self) -> None:
+    def test_implements_embedding_adapter(self) -> None:
         assert isinstance(WordLlamaEmbeddings(), EmbeddingAdapter)

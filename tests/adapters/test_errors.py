@@ -80,7 +80,7 @@ USED_UP = [
 
 class TestQuota:
     @pytest.mark.parametrize(("provider", "status", "body"), USED_UP)
-    def test_a_used_up_account_is_asked_once(
+    def test_an_exhausted_account_is_called_once(
         self, provider: str, status: int, body: Any, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(body, status))
@@ -88,12 +88,12 @@ class TestQuota:
         assert (len(server.seen), failed.type, failed.http_status, failed.obstacle) == (1, "quota", status, "quota")
         assert (failed.retryable, failed.unbilled) == (False, True)
 
-    def test_a_limit_by_the_minute_passes(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_a_limit_per_minute_is_retried(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(exhausted(BY_MINUTE), 429))
         failed = failure(adapter(server, "gemini"))
         assert (len(server.seen), failed.type, failed.obstacle) == (3, "rate_limited", None)
 
-    def test_an_error_too_long_for_a_message_is_still_understood(
+    def test_an_error_too_long_for_a_message_is_still_classified(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         body = json.dumps(exhausted(BY_DAY, *[BY_MINUTE] * 30), indent=2).encode()
@@ -102,13 +102,13 @@ class TestQuota:
         failed = failure(adapter(server, "gemini"))
         assert (len(server.seen), failed.type, failed.code) == (1, "quota", "RESOURCE_EXHAUSTED")
 
-    def test_one_that_is_told_within_a_stream(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_a_quota_error_within_a_stream(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(events=[anthropic("billing_error", "Billing error")]))
         with pytest.raises(ModelError) as caught:
             adapter(server, "anthropic").complete(ChatRequest((Message("user", "hi"),), stream=True), CONFIG)
         assert (len(server.seen), caught.value.type, caught.value.http_status) == (1, "quota", 402)
 
-    def test_its_policy(self) -> None:
+    def test_the_policy_of_a_quota_error(self) -> None:
         assert response_policy("quota") == (Fault.INFRASTRUCTURE, False, "skipped")
 
 
@@ -123,9 +123,7 @@ class TestQuota:
         ("429-quota", "quota", "quota"),
     ],
 )
-def test_what_no_later_attempt_mends_is_asked_once(
-    provider: str, fault: str, error_type: str, obstacle: str | None
-) -> None:
+def test_permanent_errors_are_not_retried(provider: str, fault: str, error_type: str, obstacle: str | None) -> None:
     with FakeJudge().in_thread() as server:
         base = server.base_url(fault) if provider.startswith("openai") else server.base_url(fault, "")
         failed = failure(create(provider, "m", base_url=base, settings=QUICK))
@@ -143,17 +141,17 @@ def test_what_no_later_attempt_mends_is_asked_once(
         ('{"error":{"message": "\\q", "code": "c', None, None, ()),
     ],
 )
-def test_what_is_left_of_an_error(text: str, said: str | None, code: str | None, reasons: tuple[str, ...]) -> None:
+def test_the_message_of_an_error(text: str, said: str | None, code: str | None, reasons: tuple[str, ...]) -> None:
     assert parse_error_text(text) == ErrorReport(text if said is None else said, code, None, reasons)
 
 
-def test_an_error_that_quotes_the_question_is_no_used_up_account() -> None:
+def test_an_error_that_quotes_the_question_is_not_an_exhausted_account() -> None:
     quoted = "Invalid prompt: 'why is my credit balance is too low? unknown model'"
     assert not parse_error_text(json.dumps({"error": {"message": quoted}})).quota_exhausted
     assert parse_error_text("Your credit balance is too low to go on").quota_exhausted
 
 
-def test_hostile_details_are_only_data() -> None:
+def test_hostile_error_details_are_treated_as_data() -> None:
     deep: Any = "x"
     for _ in range(500):
         deep = [deep]

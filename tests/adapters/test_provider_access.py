@@ -38,7 +38,7 @@ def test_a_refusal_without_any_success_ends_the_run() -> None:
     assert asyncio.run(run()) == ["CallerRefused"]
 
 
-def test_a_refusal_after_a_success_is_of_one_request() -> None:
+def test_a_refusal_after_a_success_fails_only_that_request() -> None:
     async def run() -> list[str]:
         access = ProviderAccess()
         return await outcomes(access.call(giving("yes"))) + await outcomes(access.call(giving(FORBIDDEN)))
@@ -61,7 +61,7 @@ def test_a_wrong_key_ends_the_run_at_once_whatever_is_in_flight() -> None:
 @pytest.mark.parametrize(
     ("other", "decided"), [("yes", ["ModelError", "yes"]), (BROKEN, ["CallerRefused", "ModelError"])]
 )
-def test_a_call_in_flight_decides(other: str | ModelError, decided: list[str]) -> None:
+def test_a_call_in_flight_decides_the_refusal(other: str | ModelError, decided: list[str]) -> None:
     async def run() -> list[str]:
         access, late = ProviderAccess(), asyncio.Event()
         slow = asyncio.ensure_future(access.call(giving(other, late)))
@@ -75,7 +75,7 @@ def test_a_call_in_flight_decides(other: str | ModelError, decided: list[str]) -
     assert asyncio.run(run()) == decided
 
 
-def test_no_further_call_is_sent_while_it_is_undecided() -> None:
+def test_no_further_call_is_sent_while_a_refusal_is_undecided() -> None:
     async def run() -> tuple[list[str], list[str]]:
         access, late, sent = ProviderAccess(), asyncio.Event(), list[str]()
 
@@ -95,7 +95,7 @@ def test_no_further_call_is_sent_while_it_is_undecided() -> None:
     assert asyncio.run(run()) == (["CallerRefused"] * 3, [])
 
 
-def test_those_that_waited_are_sent_once_a_call_has_succeeded() -> None:
+def test_waiting_calls_are_sent_once_a_call_has_succeeded() -> None:
     async def run() -> list[str]:
         access, late = ProviderAccess(), asyncio.Event()
         calls = [
@@ -137,7 +137,7 @@ def test_a_later_attempt_is_sent_again() -> None:
     assert asyncio.run(run()) == ["CallerRefused", "fixed"]
 
 
-def test_a_resumed_run_takes_the_first_refusals_for_those_of_single_requests() -> None:
+def test_a_resumed_run_treats_the_first_refusals_as_single_requests() -> None:
     async def run() -> list[str]:
         access = ProviderAccess()
         access.resume(succeeded=False, failed=0)
@@ -146,7 +146,7 @@ def test_a_resumed_run_takes_the_first_refusals_for_those_of_single_requests() -
     assert asyncio.run(run()) == ["ModelError", "ModelError", "CallerRefused"]
 
 
-def test_a_run_that_holds_refusals_gets_past_them_when_it_is_resumed() -> None:
+def test_resume_gets_past_stored_refusals() -> None:
     async def run() -> list[str]:
         access = ProviderAccess()
         access.resume(succeeded=False, failed=3)
@@ -155,7 +155,7 @@ def test_a_run_that_holds_refusals_gets_past_them_when_it_is_resumed() -> None:
     assert asyncio.run(run()) == ["ModelError"] * 8 + ["CallerRefused"]
 
 
-def test_it_works_from_one_event_loop_to_the_next() -> None:
+def test_it_works_across_event_loops() -> None:
     access = ProviderAccess()
     with pytest.raises(CallerRefused):
         asyncio.run(access.call(giving(FORBIDDEN)))

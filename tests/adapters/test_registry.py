@@ -57,7 +57,7 @@ def test_a_provider_by_its_name(provider: str, kind: str, url: str) -> None:
     assert create(provider, "m", api_key="k", adapter_id="mine").adapter_id == "mine"
 
 
-def test_an_unknown_provider_is_told() -> None:
+def test_an_unknown_provider_is_refused() -> None:
     with pytest.raises(UnknownNameError, match=r"no model provider named 'opanai'; did you mean 'openai'\?"):
         create("opanai", "m")
     with pytest.raises(UnknownNameError, match="use one of ollama, openai, vllm, wordllama"):
@@ -65,7 +65,7 @@ def test_an_unknown_provider_is_told() -> None:
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai_responses", "anthropic", "gemini"])
-def test_without_a_key_nobody_is_let_in(provider: str) -> None:
+def test_a_missing_key_is_refused(provider: str) -> None:
     names = " or ".join(PROVIDERS[provider].key_names)
     with pytest.raises(ConfigError, match=f"^api_key: {provider} requires a key; set {names}, or pass"):
         create(provider, "m")
@@ -99,7 +99,7 @@ def test_url_and_key_come_from_the_environment(
 
 
 @pytest.mark.parametrize("provider", ["openai", "openai_responses", "anthropic", "gemini"])
-def test_a_key_from_the_environment_is_not_sent_to_a_place_that_the_caller_names(
+def test_a_key_from_the_environment_is_not_sent_to_a_custom_url(
     provider: str, serve: Callable[..., Any], reply: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in KEYS:
@@ -114,7 +114,7 @@ def test_a_key_from_the_environment_is_not_sent_to_a_place_that_the_caller_names
     assert (sent[0], [value.removeprefix("Bearer ") for value in sent[1]]) == ([], ["given"])
 
 
-def test_headers_of_the_users_are_sent(serve: Callable[..., Any], reply: Any) -> None:
+def test_user_headers_are_sent(serve: Callable[..., Any], reply: Any) -> None:
     server = serve(reply(ANSWERS))
     settings = AdapterSettings(headers={"api-key": "azure", "X-Team": "eval"})
     create("openai", "m", base_url=server.url, settings=settings).complete("hi", RunConfig(model=""))
@@ -136,7 +136,7 @@ def test_gemini_takes_a_base_url_with_a_version_and_a_tuned_model(serve: Callabl
     ]
 
 
-def test_an_impossible_url_is_told() -> None:
+def test_an_invalid_url_is_refused() -> None:
     made: ChatAdapter = create("openai", "m", base_url="ftp://user:hidden@host")
     with pytest.raises(ConfigError, match="must begin with http:// or https://") as caught:
         made.complete("hi", RunConfig(model=""))
@@ -159,7 +159,7 @@ def test_the_public_names() -> None:
         _ = gradeline.adapters.Nobody
 
 
-def test_neither_the_package_nor_an_adapter_loads_the_http_client_before_a_call() -> None:
+def test_the_http_client_is_loaded_at_the_first_call() -> None:
     script = (
         "import sys, json, gradeline.adapters as a; a.create('openai', 'm', api_key='k');"
         "print(json.dumps(sorted(sys.modules)))"
@@ -169,7 +169,7 @@ def test_neither_the_package_nor_an_adapter_loads_the_http_client_before_a_call(
     assert loaded.isdisjoint({"aiohttp", "numpy", "wordllama", "gradeline.adapters.anthropic"})
 
 
-def test_an_environment_stands_for_that_of_the_process(
+def test_a_passed_environment_replaces_that_of_the_process(
     serve: Callable[..., Any], reply: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = serve(reply({**ANSWERS, "data": [{"index": 0, "embedding": [1.0]}]}))

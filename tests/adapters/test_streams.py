@@ -60,7 +60,7 @@ def answer(serve: Serve, reply: Any, adapter: MakeAdapter) -> Callable[..., Chat
 
 @pytest.mark.parametrize("cut", [False, True])
 @pytest.mark.parametrize("provider", PARTS)
-def test_a_stream_without_its_end_is_no_short_answer(
+def test_a_stream_without_its_end_is_an_error(
     provider: str, cut: bool, serve: Serve, reply: Any, adapter: MakeAdapter
 ) -> None:
     server = serve(reply(events=PARTS[provider], cut=cut))
@@ -88,7 +88,7 @@ def test_a_stream_without_its_end_is_no_short_answer(
         ("gemini", {"error": {"code": 503, "message": "busy", "status": "UNAVAILABLE"}}, 503),
     ],
 )
-def test_an_error_within_a_stream_is_one_and_is_tried_again(
+def test_an_error_within_a_stream_is_retried(
     provider: str, event: Any, status: int, serve: Serve, reply: Any, adapter: MakeAdapter
 ) -> None:
     server = serve(reply(events=[*PARTS[provider], event]))
@@ -107,7 +107,7 @@ def test_an_error_within_a_stream_is_one_and_is_tried_again(
     ("provider", "events"),
     [("openai", [{"choices": [], "usage": {"prompt_tokens": 5}}, "[DONE]"]), ("gemini", [{"modelVersion": "m"}])],
 )
-def test_a_stream_that_ends_without_a_choice_is_no_empty_answer(
+def test_a_stream_without_a_choice_is_an_error(
     provider: str, events: list[Any], answer: Callable[..., ChatResponse]
 ) -> None:
     with pytest.raises(ModelError, match=r"the response has no (choice|candidate)") as caught:
@@ -115,19 +115,19 @@ def test_a_stream_that_ends_without_a_choice_is_no_empty_answer(
     assert caught.value.type == "bad_response"
 
 
-def test_a_second_try_may_bring_the_whole_stream(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+def test_a_retry_may_return_the_whole_stream(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     server = serve(reply(events=PARTS["openai"]), reply(events=[*PARTS["openai"], "[DONE]"]))
     assert adapter(server, "openai").complete(ASKED, CONFIG).content == "half"
 
 
-def test_an_error_that_trying_again_does_not_mend_is_final(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+def test_a_permanent_error_within_a_stream_is_final(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     server = serve(reply(events=[{"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}]))
     with pytest.raises(ModelError, match="the provider reported an error: 'no'"):
         adapter(server, "anthropic").complete(ASKED, CONFIG)
     assert len(server.seen) == 1
 
 
-def test_a_character_cut_between_two_events_is_whole_again(answer: Callable[..., ChatResponse]) -> None:
+def test_a_character_split_between_two_events_is_joined(answer: Callable[..., ChatResponse]) -> None:
     response = answer(chunk(content="\ud83d"), chunk(content="\ude00"), "[DONE]")
     assert (response.content, response.notes) == ("\U0001f600", ())
 
@@ -138,7 +138,7 @@ def test_half_a_character_is_replaced_and_noted(answer: Callable[..., ChatRespon
     assert [note.what for note in response.notes] == ["text"]
 
 
-def test_calls_are_put_together_by_their_number(answer: Callable[..., ChatResponse]) -> None:
+def test_calls_are_assembled_by_index(answer: Callable[..., ChatResponse]) -> None:
     response = answer(
         fragment(1, "b", "two", '{"x'),
         fragment(0, "a", "one", "{"),
@@ -149,14 +149,14 @@ def test_calls_are_put_together_by_their_number(answer: Callable[..., ChatRespon
     assert response.tool_calls == (ToolCall("two", '{"x":1}', "b"), ToolCall("one", "{}", "a"))
 
 
-def test_calls_without_a_number_are_told_apart_by_their_id(answer: Callable[..., ChatResponse]) -> None:
+def test_calls_without_an_index_are_assembled_by_id(answer: Callable[..., ChatResponse]) -> None:
     calls = (ToolCall("one", '{"a":1}', "a"), ToolCall("two", '{"b":2}', "b"))
     for index in (None, 0):
         response = answer(fragment(index, "a", "one", '{"a":1}'), fragment(index, "b", "two", {"b": 2}), "[DONE]")
         assert response.tool_calls == calls
 
 
-def test_a_messages_call_that_the_limit_cut_keeps_its_text(answer: Callable[..., ChatResponse]) -> None:
+def test_a_tool_call_cut_by_the_token_limit_keeps_its_text(answer: Callable[..., ChatResponse]) -> None:
     events = said("")
     events[1:4] = [
         {
@@ -171,20 +171,22 @@ def test_a_messages_call_that_the_limit_cut_keeps_its_text(answer: Callable[...,
     assert response.tool_calls[0].parsed() is None
 
 
-def test_a_server_that_does_not_stream_is_understood_and_noted(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+def test_a_response_that_is_not_streamed_is_read_and_noted(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     body = {"model": "m", "choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}
     response = adapter(serve(reply(body)), "openai").complete(ASKED, CONFIG)
     assert (response.content, response.notes) == ("whole", (Note("stream", "the server did not stream the response"),))
 
 
-def test_a_page_instead_of_a_stream_is_a_bad_answer(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+def test_an_html_page_instead_of_a_stream_is_an_error(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     page = reply(b"<html>sign in</html>", headers={"Content-Type": "text/html"})
     with pytest.raises(ModelError, match="not an event stream; the body: <html>") as caught:
         adapter(serve(page), "openai").complete(ASKED, CONFIG)
     assert caught.value.type == "bad_response"
 
 
-def test_a_server_that_cannot_count_its_stream_is_asked_without(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+def test_a_server_without_stream_usage_is_called_without_that_option(
+    serve: Serve, reply: Any, adapter: MakeAdapter
+) -> None:
     reason = {"error": {"message": "Unknown parameter: 'stream_options'", "param": "stream_options"}}
     server = serve(reply(reason, 400), reply(events=[chunk("stop", content="ok"), "[DONE]"]))
     response = adapter(server, "openai").complete(ASKED, CONFIG)
@@ -192,14 +194,14 @@ def test_a_server_that_cannot_count_its_stream_is_asked_without(serve: Serve, re
     assert ["stream_options" in body for body in server.bodies] == [True, False]
 
 
-def test_strange_events_do_no_harm(answer: Callable[..., ChatResponse]) -> None:
+def test_unknown_events_are_ignored(answer: Callable[..., ChatResponse]) -> None:
     events = [{"choices": None}, {"choices": [None]}, {"choices": [{"delta": None}]}, [], 7, {"usage": 3}]
     assert answer(*events, chunk("stop", content="ok"), "[DONE]").content == "ok"
     events = [{"type": "content_block_delta", "index": 9}, {"type": "later"}, {"type": "ping"}]
     assert answer(*said("ok"), *events, {"type": "message_stop"}, provider="anthropic").content == "ok"
 
 
-def test_an_event_that_is_no_json_is_a_bad_answer(answer: Callable[..., ChatResponse]) -> None:
+def test_an_event_that_is_not_json_is_an_error(answer: Callable[..., ChatResponse]) -> None:
     with pytest.raises(ModelError, match="not JSON") as caught:
         answer(chunk(content="a"), "{broken", "[DONE]")
     assert caught.value.type == "bad_response"

@@ -22,7 +22,7 @@ def said(code: str, **variables: str) -> str:
 
 
 @pytest.mark.parametrize("tool", ["gradeline('none')", "gradeline('worker')", "gradeline('custom')", "floor()"])
-def test_gradeline_and_the_floor_find_every_answer_right(tool: str) -> None:
+def test_gradeline_and_the_baseline_loop_grade_every_answer_right(tool: str) -> None:
     said(f"from contest import do; from tools import floor, gradeline; do({tool}, samples=12, concurrency=4)")
 
 
@@ -53,7 +53,7 @@ def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(tmp_path: Path
     assert said(code.format(tmp_path), UV="false") == "false venv --quiet: it said nothing\n"
 
 
-def test_targets_are_judged_in_the_table_and_for_the_exit_code() -> None:
+def test_performance_targets_decide_the_table_and_the_exit_code() -> None:
     code = """
 from measure import exit_code, judged, print_table
 rows = [("a", "5", judged(5, 4, at_least=True), ""), ("b", "1,234", judged(3, 4, at_least=True), "slow")]

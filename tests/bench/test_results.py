@@ -27,7 +27,7 @@ def grown(tool: str, samples: int, seconds: float) -> dict[str, object]:
     return {"kind": "growth", "part": "growth", "tool": tool, "samples": samples, "seconds": seconds}
 
 
-def test_every_table_is_kept_as_a_line_where_a_file_is_named(tmp_path: Path) -> None:
+def test_every_table_is_appended_to_the_results_file(tmp_path: Path) -> None:
     code = "from measure import print_table; print_table('cost', ('tool', 'µs', ''), [('ours', '5', '')])"
     said(code, GRADELINE_BENCH_JSON=str(tmp_path / "results.json"))
     kept = {"kind": "table", "part": "-c", "title": "cost", "headers": ["tool", "µs", ""], "rows": [["ours", "5", ""]]}
@@ -67,7 +67,7 @@ def test_the_figure_has_a_point_for_each_size_of_each_tool() -> None:
     assert [text.text for text in picture.iter(f"{SVG}text")][-2:] == ["gradeline", "the <floor>"]
 
 
-def test_a_file_that_holds_no_results_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_an_invalid_results_file_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('{"kind": "machine"}\nnonsense\n')
     done = subprocess.run(
         [sys.executable, "figure.py", str(tmp_path / "results.json")], cwd=BENCH, capture_output=True, check=False
@@ -76,18 +76,18 @@ def test_a_file_that_holds_no_results_is_refused_with_its_line(tmp_path: Path) -
     assert (done.returncode, done.stderr.decode()) == (1, reason)
 
 
-def test_the_page_can_be_written_anew() -> None:
+def test_the_page_can_be_regenerated() -> None:
     text = (DOCS / "benchmarks.md").read_text(encoding="utf-8")
     assert [text.count(f"<!-- results: {end} -->") for end in ("begin", "end")] == [1, 1]
 
 
-def test_a_part_that_there_is_not_is_refused() -> None:
+def test_an_unknown_part_is_refused() -> None:
     done = subprocess.run([sys.executable, "all.py", "speed"], cwd=BENCH, capture_output=True, check=False)
     assert done.returncode == 2
     assert "error: no part speed; there are peers, startup," in done.stderr.decode()
 
 
-def test_what_a_sample_more_costs_leaves_out_what_starting_costs() -> None:
+def test_the_cost_per_sample_excludes_start_up() -> None:
     code = """
 from growth import Marginal, Size
 few, many = Size(1.0, 0.5, 30, 0, None), Size(10.0, 5.0, 30, 0, None)

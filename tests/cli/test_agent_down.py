@@ -146,7 +146,7 @@ def test_an_agent_that_dies_midway_ends_the_run_with_what_it_answered(tmp_path: 
     assert "the last one with reset" in ended.data["stopped"]
 
 
-def test_an_agent_that_comes_back_before_the_limit_is_asked_to_the_end(tmp_path: Path) -> None:
+def test_an_agent_that_recovers_before_the_limit_gets_every_case(tmp_path: Path) -> None:
     with serving(lambda call: 30 < call < 50) as agent:
         write(tmp_path, agent.server_port)
         ended = gradeline(tmp_path, "run", "suite.json")
@@ -155,7 +155,7 @@ def test_an_agent_that_comes_back_before_the_limit_is_asked_to_the_end(tmp_path:
     assert ended.responses == {"success": CASES - 19, "error": 19, "timeout": 0}
 
 
-def test_an_agent_that_fails_every_second_call_is_asked_to_the_end(tmp_path: Path) -> None:
+def test_an_agent_that_fails_every_second_call_gets_every_case(tmp_path: Path) -> None:
     with serving(lambda call: call % 2 == 0) as agent:
         write(tmp_path, agent.server_port)
         ended = gradeline(tmp_path, "run", "suite.json")

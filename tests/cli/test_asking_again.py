@@ -225,7 +225,7 @@ class TestInterrupts:
         [(HTTP, 3, signal.SIGINT), (HTTP, 3, signal.SIGTERM), (PYTHON, 1, signal.SIGINT)],
         ids=["http", "http-term", "python"],
     )
-    def test_the_first_finishes_what_is_in_flight(
+    def test_the_first_interrupt_finishes_calls_in_flight(
         self, tmp_path: Path, agent: Agent, target: str, at_once: int, sent: signal.Signals
     ) -> None:
         running = self.started(tmp_path, agent, target, at_once)
@@ -247,7 +247,7 @@ class TestInterrupts:
         assert sorted(agent.asked) == inputs(self.CASES)
 
     @pytest.mark.parametrize(("target", "at_once"), [(HTTP, 3), (PYTHON, 1)], ids=["http", "python"])
-    def test_the_second_ends_at_once(self, tmp_path: Path, agent: Agent, target: str, at_once: int) -> None:
+    def test_the_second_interrupt_ends_at_once(self, tmp_path: Path, agent: Agent, target: str, at_once: int) -> None:
         running = self.started(tmp_path, agent, target, at_once)
         assert running.stderr is not None
         os.killpg(running.pid, signal.SIGINT)
@@ -265,7 +265,7 @@ class TestInterrupts:
         assert sorted(set(agent.asked)) == inputs(self.CASES)
 
     @pytest.mark.parametrize("times", [1, 2])
-    def test_slow_grading_loses_no_answer(self, tmp_path: Path, agent: Agent, times: int) -> None:
+    def test_slow_grading_loses_no_response(self, tmp_path: Path, agent: Agent, times: int) -> None:
         write(tmp_path, agent, "target: {kind: command, command: [cat]}", SLOW_GRADER)
         write_cases(tmp_path, self.CASES)
         agent.may_answer.clear()
@@ -330,7 +330,7 @@ class TestChangedData:
         ],
         ids=["appended", "replaced"],
     )
-    def test_a_dataset_that_changes_ends_the_run_and_resume_takes_it_as_it_is_then(
+    def test_a_dataset_that_changes_ends_the_run_and_resume_reads_it_again(
         self, tmp_path: Path, agent: Agent, change: str
     ) -> None:
         # one case before the change and one far behind it are edited
@@ -359,7 +359,9 @@ class TestChangedData:
         ["import os; os.truncate(cases, 3000)", "cases.write_text('[' + cases.read_text())"],
         ids=["cut", "shifted"],
     )
-    def test_a_dataset_that_is_written_over_is_no_bad_row(self, tmp_path: Path, agent: Agent, change: str) -> None:
+    def test_a_dataset_overwritten_during_a_run_is_not_reported_as_a_bad_row(
+        self, tmp_path: Path, agent: Agent, change: str
+    ) -> None:
         ran = self.changed(tmp_path, agent, change)
         assert ran.code == 2
         assert "cases.jsonl: changed while the run read it" in ran.err
@@ -369,7 +371,7 @@ class TestChangedData:
         resumed = gradeline(tmp_path, "resume", "latest", "--json")
         assert (resumed.code, resumed.json["summary"]["graders"]["same"]["passed"]) == (0, self.CASES)
 
-    def test_a_case_that_was_edited_before_resume_is_asked_again_alone(self, tmp_path: Path, agent: Agent) -> None:
+    def test_resume_calls_only_an_edited_case_again(self, tmp_path: Path, agent: Agent) -> None:
         write(tmp_path, agent)
         write_cases(tmp_path, 5)
         assert gradeline(tmp_path, "run", "suite.yaml", "--quiet").code == 0
@@ -398,7 +400,7 @@ class TestChangedSuite:
         assert (ran.code, len(agent.asked), ran.out) == (2, asked, "")
         return ran.err
 
-    def test_an_edited_suite_is_refused_unless_that_is_allowed(self, tmp_path: Path, agent: Agent) -> None:
+    def test_an_edited_suite_is_refused_unless_allowed(self, tmp_path: Path, agent: Agent) -> None:
         self.begun(tmp_path, agent)
         self.edit(tmp_path, "suite.yaml", "kind: exact_match", "kind: contains")
         said = self.refused(tmp_path, agent)
@@ -411,7 +413,7 @@ class TestChangedSuite:
         assert ran.json["summary"]["graders"]["same"]["scored"] == 5
         assert sorted(agent.asked) == inputs(5)
 
-    def test_edited_code_of_a_grader_is_refused_by_its_name(self, tmp_path: Path, agent: Agent) -> None:
+    def test_edited_grader_code_is_refused_with_the_graders_name(self, tmp_path: Path, agent: Agent) -> None:
         (tmp_path / "grading.py").write_text(
             "from gradeline import GradeResult, grader\n@grader\ndef half(sample, submission):\n    return GradeResult(score=0.5)\n"
         )
@@ -425,9 +427,7 @@ class TestChangedSuite:
         assert (ran.code, own["mean"], own["scored"]) == (0, 0.25, 5)
         assert sorted(agent.asked) == inputs(5)
 
-    def test_another_target_is_refused_and_where_it_is_allowed_the_run_says_so(
-        self, tmp_path: Path, agent: Agent
-    ) -> None:
+    def test_another_target_is_refused_and_noted_where_allowed(self, tmp_path: Path, agent: Agent) -> None:
         self.begun(tmp_path, agent)
         before = latest(tmp_path).target["fingerprint"]
         self.edit(tmp_path, "suite.yaml", "/v1", "/v2")
@@ -438,7 +438,7 @@ class TestChangedSuite:
         assert latest(tmp_path).target["earlier_fingerprints"] == [before]
         assert sorted(agent.asked) == inputs(5)
 
-    def test_edited_code_of_a_target_is_refused(self, tmp_path: Path, agent: Agent) -> None:
+    def test_edited_target_code_is_refused(self, tmp_path: Path, agent: Agent) -> None:
         write(tmp_path, agent, PYTHON)
         write_cases(tmp_path, 1)
         assert gradeline(tmp_path, "run", "suite.yaml", "--quiet").code == 0
@@ -449,7 +449,7 @@ class TestChangedSuite:
 
 
 class TestCache:
-    def test_an_answer_is_bought_once(self, tmp_path: Path, agent: Agent) -> None:
+    def test_a_cached_response_is_paid_for_once(self, tmp_path: Path, agent: Agent) -> None:
         def run(code: int = 0) -> list[str]:
             """What the agent is asked in one more run."""
             agent.asked.clear()

@@ -162,7 +162,7 @@ class TestStores:
             (lambda _: "/sys/store.db", "the store /sys/store.db cannot be opened; check that its folder"),
         ],
     )
-    def test_one_that_cannot_be_used_is_left_alone(self, folder: Path, make: Callable[[Path], str], says: str) -> None:
+    def test_an_unusable_store_is_not_changed(self, folder: Path, make: Callable[[Path], str], says: str) -> None:
         store = make(folder)
         before = (folder / store).read_bytes() if (folder / store).is_file() else None
         ran = gradeline(folder, "run", "suite.yaml", "--store", store)
@@ -173,7 +173,7 @@ class TestStores:
             assert (folder / store).read_bytes() == before
 
     @pytest.mark.parametrize("url", ["mysql://me:hunter2@db/x", "postgresql://me:hunter2@db", "sqlite://"])
-    def test_a_url_that_names_none_is_not_shown_with_its_password(self, folder: Path, url: str) -> None:
+    def test_an_invalid_store_url_is_shown_without_its_password(self, folder: Path, url: str) -> None:
         ran = gradeline(folder, "run", "suite.yaml", "--store", url)
         check_said(ran, 2, "gradeline: store: ")
         assert "hunter2" not in ran.err
@@ -190,7 +190,7 @@ class TestStores:
             remount(disk, "rw")
             assert len(records(folder, store="disk/store.db")) == 8
 
-    def test_two_suites_run_into_one_at_the_same_time(self, folder: Path) -> None:
+    def test_two_suites_write_to_one_store_at_the_same_time(self, folder: Path) -> None:
         write_cases(folder, 300)
         write_cases(folder, 200, "others.jsonl")
         (folder / "others.yaml").write_text(SUITE.replace("echo", "others").replace("cases.jsonl", "others.jsonl"))
@@ -216,7 +216,7 @@ class TestStores:
 class TestFullDisk:
     CONCURRENCY = 4
 
-    def test_what_was_acknowledged_is_kept_and_resume_goes_on(self, folder: Path) -> None:
+    def test_acknowledged_records_survive_and_resume_continues(self, folder: Path) -> None:
         write_cases(folder, 120)
         (folder / "agent.py").write_text(AGENT.replace("PADDING", "20_000"))
         with mounted(folder / "disk", "2m") as disk:
@@ -245,7 +245,7 @@ class TestFullDisk:
             assert list(disk.iterdir()) == []
 
     @pytest.mark.parametrize("command", [("run", "suite.yaml", "--json"), ("export",), ("show", "--json")])
-    def test_a_standard_output_that_takes_nothing_is_told(self, folder: Path, command: tuple[str, ...]) -> None:
+    def test_a_full_standard_output_is_reported(self, folder: Path, command: tuple[str, ...]) -> None:
         if command[0] != "run":
             gradeline(folder, "run", "suite.yaml", "--quiet")
         with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
@@ -266,7 +266,7 @@ class TestFullDisk:
         check_said(ran, ran.code, "full: cannot write: No space left on device")
 
     @pytest.mark.parametrize("place", ["suite.yaml", "/proc/nowhere/out"])
-    def test_a_folder_for_results_that_cannot_be_made_loses_no_run(self, folder: Path, place: str) -> None:
+    def test_a_results_folder_that_cannot_be_created_loses_no_run(self, folder: Path, place: str) -> None:
         ran = gradeline(folder, "run", "suite.yaml", "--output", place)
         assert ran.code in (2, 4)
         check_said(ran, ran.code, place)
@@ -303,7 +303,7 @@ class TestOptions:
             ("--set dataset=[]", "dataset"),
         ],
     )
-    def test_a_wrong_one_asks_nobody(self, folder: Path, arguments: str, says: str) -> None:
+    def test_an_invalid_option_makes_no_calls(self, folder: Path, arguments: str, says: str) -> None:
         (folder / "bare").mkdir()
         (folder / "empty.jsonl").write_text("\n\n")
         ran = gradeline(folder, "run", "suite.yaml", *arguments.split())
@@ -314,10 +314,10 @@ class TestOptions:
         assert [run.status for run in runs(folder) if run.status == "completed"] == []
 
     @pytest.mark.parametrize("command", [("resume",), ("show",), ("export",), ("regrade",)])
-    def test_an_unknown_run_names_the_newest(self, folder: Path, command: tuple[str, ...]) -> None:
+    def test_the_error_for_an_unknown_run_names_the_newest(self, folder: Path, command: tuple[str, ...]) -> None:
         check_said(gradeline(folder, *command, "nobody"), 2, "no run 'nobody'")
 
-    def test_nothing_failed_so_there_is_nothing_to_run_again(self, folder: Path) -> None:
+    def test_rerunning_failures_without_a_failure_is_refused(self, folder: Path) -> None:
         gradeline(folder, "run", "suite.yaml", "--quiet", "--name", "sound")
         ran = gradeline(folder, "run", "suite.yaml", "--failed-of", "sound")
         check_said(ran, 2, "--failed-of: every case of ", "passed; there is nothing to run")
@@ -332,7 +332,7 @@ class TestOptions:
             "target.url=http://127.0.0.1:9/?api_key=hunter2-hunter2",
         ],
     )
-    def test_a_secret_by_value_is_refused_and_kept_nowhere(self, folder: Path, setting: str) -> None:
+    def test_a_secret_by_value_is_refused_and_not_stored(self, folder: Path, setting: str) -> None:
         target = "target: {kind: http, url: http://127.0.0.1:9/, timeout: 5}"
         lines = [target if line.startswith("target:") else line for line in SUITE.splitlines()]
         (folder / "suite.yaml").write_text("\n".join(lines))
@@ -396,7 +396,9 @@ class TestSuiteFiles:
             (b"", 0, "is empty"),
         ],
     )
-    def test_a_broken_one_is_told_at_its_line(self, folder: Path, content: bytes, line: int | None, says: str) -> None:
+    def test_an_invalid_suite_is_reported_with_its_line(
+        self, folder: Path, content: bytes, line: int | None, says: str
+    ) -> None:
         (folder / "suite.yaml").write_bytes(content)
         ran = gradeline(folder, "validate", "suite.yaml", "--json")
         assert (ran.code, ran.json["valid"], ran.err) == (2, False, "")
@@ -404,7 +406,7 @@ class TestSuiteFiles:
         assert any(says in error["message"] and line in (None, error["line"]) for error in found), found
         assert {error["file"] for error in found} == {"suite.yaml"}
 
-    def test_a_byte_order_mark_is_no_fault(self, folder: Path) -> None:
+    def test_a_byte_order_mark_is_accepted(self, folder: Path) -> None:
         (folder / "suite.yaml").write_bytes(b"\xef\xbb\xbf" + SUITE.encode())
         assert gradeline(folder, "validate", "suite.yaml", "--json").json["valid"]
 
@@ -440,7 +442,7 @@ graders:
 
 
 class TestGraders:
-    def test_several_make_one_reward(self, folder: Path) -> None:
+    def test_several_graders_make_one_reward(self, folder: Path) -> None:
         (folder / "rewards.py").write_text(CODE)
         (folder / "suite.yaml").write_text(
             GRADED
@@ -489,7 +491,7 @@ class TestGraders:
         assert len(calls(folder)) == 7
 
 
-def test_a_suite_that_is_refused_while_the_http_client_loads_ends_in_order(tmp_path: Path) -> None:
+def test_a_suite_refused_while_the_http_client_loads_exits_cleanly(tmp_path: Path) -> None:
     """The import goes on in a thread; an interpreter that ended in the middle of it crashed now and then."""
     (tmp_path / "suite.yaml").write_text("name: x\ntarget: {kind: http, url: 'http://127.0.0.1:9'}\n")
     codes = [gradeline(tmp_path, "run", "suite.yaml").code for _ in range(8)]

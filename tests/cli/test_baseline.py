@@ -64,7 +64,7 @@ def decided(
     return Decided(run, compare, ran["verdict"], comparison)
 
 
-def test_a_candidate_that_leaves_out_a_fifth_of_the_cases_is_not_better(tmp_path: Path) -> None:
+def test_a_candidate_missing_a_fifth_of_the_cases_is_not_better(tmp_path: Path) -> None:
     old = [["no" if case < 8 else "yes"] for case in range(400)]
     new = [[None if case >= 320 else "yes"] for case in range(400)]
     found = decided(tmp_path, old, new)
@@ -153,7 +153,7 @@ def test_an_unknown_primary_grader_is_named(tmp_path: Path) -> None:
     assert error["message"] == "no grader 'rihgt'; did you mean 'right'?"
 
 
-def test_a_primary_grader_that_the_baseline_does_not_have_leaves_it_undecided(tmp_path: Path) -> None:
+def test_a_primary_grader_missing_from_the_baseline_is_undecided(tmp_path: Path) -> None:
     both = {"right": {"kind": "contains"}, "exact": {"kind": "exact_match"}}
     gradeline(tmp_path, "run", suite(tmp_path, "old", [["yes"]] * 300))
     gradeline(tmp_path, "run", suite(tmp_path, "new", [["yes"]] * 300, graders=both, primary=["exact"]))

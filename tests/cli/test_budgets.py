@@ -74,7 +74,7 @@ def budgeted(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 
 
 class TestBeforeTheFirstCall:
-    def test_a_model_without_a_price_is_not_asked(self, budgeted: Budgeted) -> None:
+    def test_a_model_without_a_price_is_refused(self, budgeted: Budgeted) -> None:
         code, data, err = budgeted.command("run", str(budgeted.suite("model")))
         assert (code, data, budgeted.asked) == (2, None, 0)
         assert (
@@ -83,18 +83,18 @@ class TestBeforeTheFirstCall:
             " million tokens), or limit calls instead" in err
         )
 
-    def test_neither_is_a_model_and_a_judge_that_both_lack_one(self, budgeted: Budgeted) -> None:
+    def test_a_model_and_a_judge_without_prices_are_refused(self, budgeted: Budgeted) -> None:
         code, _, err = budgeted.command("run", str(budgeted.suite("model", judged=True, cost=None)), "--budget", "3usd")
         assert (code, budgeted.asked) == (2, 0)
         assert "--budget: no price is known for the agent (m), quality (j), so a budget of 3 would limit nothing" in err
 
-    def test_validate_says_so_too(self, budgeted: Budgeted) -> None:
+    def test_validate_reports_a_missing_price(self, budgeted: Budgeted) -> None:
         code, data, _ = budgeted.command("validate", str(budgeted.suite("model")))
         assert code == 2
         assert [error["path"] for error in data["errors"]] == ["budget.cost"]
 
     @pytest.mark.parametrize("price", ["--assume-price=m=1/2", "--assume-price=1/2"])
-    def test_an_assumed_price_lets_it_run_and_is_kept(self, budgeted: Budgeted, price: str) -> None:
+    def test_an_assumed_price_allows_the_run_and_is_stored(self, budgeted: Budgeted, price: str) -> None:
         code, data, _ = budgeted.command("run", str(budgeted.suite("model", cost=0.00001)), price)
         assert (code, data["run"]["status"]) == (3, "cancelled")
         assert "the budget of 1e-05 is spent" in data["stopped"]
@@ -103,7 +103,7 @@ class TestBeforeTheFirstCall:
         assert (code, data["run"]["status"]) == (0, "completed")
         assert data["summary"]["cost"]["agent"] > 0.00001
 
-    def test_prices_of_the_suite_let_it_run(self, budgeted: Budgeted) -> None:
+    def test_prices_in_the_suite_allow_the_run(self, budgeted: Budgeted) -> None:
         suite = budgeted.suite(
             "model", judged=True, more="prices: {m: {input: 1, output: 2}, j: {input: 0, output: 0}}"
         )
@@ -112,7 +112,7 @@ class TestBeforeTheFirstCall:
         assert data["summary"]["cost"]["agent"] > 0
         assert "price" not in err
 
-    def test_where_only_part_has_no_price_it_is_a_warning(self, budgeted: Budgeted) -> None:
+    def test_a_price_missing_for_some_models_is_a_warning(self, budgeted: Budgeted) -> None:
         suite = budgeted.suite("model", judged=True, more="prices: {m: {input: 1, output: 2}}")
         code, _, err = budgeted.command("run", str(suite))
         assert code == 0
@@ -122,7 +122,7 @@ class TestBeforeTheFirstCall:
         code, data, err = budgeted.command("run", str(budgeted.suite("model", cost=None)), "--budget", "100calls")
         assert (code, data["run"]["status"], "price" in err) == (0, "completed", False)
 
-    def test_a_regrade_pays_its_judges_alone(self, budgeted: Budgeted) -> None:
+    def test_a_regrade_counts_only_the_cost_of_its_judges(self, budgeted: Budgeted) -> None:
         suite = budgeted.suite("silent", judged=True, cost=None)
         assert budgeted.command("run", str(suite))[0] == 0
         budgeted.suite("silent", judged=True)
@@ -133,7 +133,7 @@ class TestBeforeTheFirstCall:
 
 
 class TestAnAgentThatReportsNoCost:
-    def test_it_stops_the_run_after_its_first_answer(self, budgeted: Budgeted) -> None:
+    def test_the_run_stops_after_the_first_response(self, budgeted: Budgeted) -> None:
         code, data, _ = budgeted.command("run", str(budgeted.suite("silent")))
         assert (code, data["run"]["status"]) == (3, "cancelled")
         assert data["summary"]["responses"]["success"] < CASES
@@ -141,30 +141,28 @@ class TestAnAgentThatReportsNoCost:
             "no cost is known for the calls of the agent, so that the budget of 5 limits nothing; let it report its usage"
         )
 
-    def test_beside_a_judge_with_a_price_it_is_a_warning(
-        self, budgeted: Budgeted, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_with_a_priced_judge_it_is_a_warning(self, budgeted: Budgeted, caplog: pytest.LogCaptureFixture) -> None:
         suite = budgeted.suite("silent", judged=True, more="prices: {j: {input: 1, output: 2}}")
         code, data, _ = budgeted.command("run", str(suite))
         assert (code, data["run"]["status"]) == (0, "completed")
         reason = [message for message in caplog.messages if "no cost is known for the calls of the agent" in message]
         assert len(reason) == 1
 
-    def test_beside_a_judge_without_one_it_stops_the_run(self, budgeted: Budgeted) -> None:
+    def test_with_an_unpriced_judge_the_run_stops(self, budgeted: Budgeted) -> None:
         code, data, err = budgeted.command("run", str(budgeted.suite("silent", judged=True)))
         assert (code, "no cost is known for the calls of the agent" in data["stopped"]) == (3, True)
         assert "no price is known for quality (j)" in err
 
-    def test_its_tokens_cost_what_the_user_says(self, budgeted: Budgeted) -> None:
+    def test_its_tokens_are_priced_by_the_user(self, budgeted: Budgeted) -> None:
         code, data, _ = budgeted.command("run", str(budgeted.suite("tokens")), "--assume-price", "1/2")
         assert (code, data["summary"]["cost"]["agent"]) == (3, 6.0)
         assert "the budget of 5 is spent" in data["stopped"]
 
-    def test_one_that_reports_its_cost_is_counted(self, budgeted: Budgeted) -> None:
+    def test_a_reported_cost_is_counted(self, budgeted: Budgeted) -> None:
         code, data, _ = budgeted.command("run", str(budgeted.suite("cost")))
         assert (code, data["summary"]["cost"]["agent"]) == (3, 5.0)
 
-    def test_stored_answers_need_no_price(self, budgeted: Budgeted) -> None:
+    def test_stored_responses_need_no_price(self, budgeted: Budgeted) -> None:
         suite = budgeted.suite("silent", cost=None)
         run = budgeted.command("run", str(suite))[1]["run"]["id"]
         replay = f"target={{kind: replay, run: {run}}}"
@@ -172,7 +170,7 @@ class TestAnAgentThatReportsNoCost:
         assert (code, data["run"]["status"]) == (0, "completed")
 
 
-def test_what_is_wrong_with_prices_is_told_with_its_place(budgeted: Budgeted) -> None:
+def test_invalid_prices_are_reported_with_their_place(budgeted: Budgeted) -> None:
     more = "prices:\n  a: {input: 1}\n  b: {input: -1, output: 2}\n  c: 3\n  d: {input: 1, output: 2, cachd_input: 1}"
     _, data, _ = budgeted.command("validate", str(budgeted.suite("silent", cost=None, more=more)))
     assert [(error["line"], error["path"], error["message"]) for error in data["errors"]] == [
@@ -192,13 +190,13 @@ def test_what_is_wrong_with_prices_is_told_with_its_place(budgeted: Budgeted) ->
 
 
 class TestFromPython:
-    def test_a_price_may_be_assumed(self, budgeted: Budgeted) -> None:
+    def test_an_assumed_price(self, budgeted: Budgeted) -> None:
         suite = budgeted.suite("tokens", cost=None)
         for price in ("1/2", ["1/2"]):
             with run_suite(suite, store="memory://", budget=5, assume_price=price) as result:
                 assert result.summary.cost["agent"] == 6.0
 
-    def test_prices_may_be_given_by_model(self, budgeted: Budgeted) -> None:
+    def test_prices_by_model(self, budgeted: Budgeted) -> None:
         suite = budgeted.suite("model")
         with run_suite(suite, store="memory://", assume_price={"m": "1/2"}) as result:
             assert result.run.status == "completed"
@@ -206,6 +204,6 @@ class TestFromPython:
             run_suite(suite, store="memory://", assume_price={"other": "1/2"})
 
     @pytest.mark.parametrize("price", ["cheap", {"m": "x"}, 3, [3]])
-    def test_what_is_not_a_price_is_refused(self, budgeted: Budgeted, price: Any) -> None:
+    def test_an_invalid_price_is_refused(self, budgeted: Budgeted, price: Any) -> None:
         with pytest.raises(ConfigError, match="assume_price: "):
             run_suite(budgeted.suite("tokens"), store="memory://", assume_price=price)

@@ -156,7 +156,7 @@ def test_an_unknown_model_ends_the_run(folder: Path, provider: Provider) -> None
     assert f"{provider.url}/v1 refused 'huge': 'no such model' (HTTP 404); check model and base_url" in ran.err
 
 
-def test_a_missing_key_is_known_before_anything_is_asked(folder: Path, provider: Provider) -> None:
+def test_a_missing_key_is_reported_before_the_first_call(folder: Path, provider: Provider) -> None:
     suite = folder / "suite.yaml"
     suite.write_text(suite.read_text().replace(f"  base_url: {provider.url}/v1\n  api_key: ${{MODEL_KEY}}\n", ""))
     for command in ("validate", "run"):
@@ -166,7 +166,7 @@ def test_a_missing_key_is_known_before_anything_is_asked(folder: Path, provider:
     assert provider.asked == []
 
 
-def test_the_key_and_the_address_may_stand_in_the_env_file(folder: Path, provider: Provider) -> None:
+def test_the_key_and_the_address_are_read_from_the_env_file(folder: Path, provider: Provider) -> None:
     suite = folder / "suite.yaml"
     suite.write_text(suite.read_text().replace(f"  base_url: {provider.url}/v1\n  api_key: ${{MODEL_KEY}}\n", ""))
     (folder / ".env").write_text(f"OPENAI_API_KEY={KEY}\nOPENAI_BASE_URL={provider.url}/v1\n")
@@ -174,9 +174,7 @@ def test_the_key_and_the_address_may_stand_in_the_env_file(folder: Path, provide
     assert (ran.code, len(provider.asked)) == (0, 4), ran.err
 
 
-def test_a_case_without_the_metadata_of_a_template_is_told_before_anything_is_asked(
-    folder: Path, provider: Provider
-) -> None:
+def test_missing_template_metadata_is_reported_before_the_first_call(folder: Path, provider: Provider) -> None:
     with (folder / "cases.jsonl").open("a") as cases:
         cases.write('\n{"id": "bare", "input": "x", "ground_truth": "y"}\n')
     ran = gradeline(folder, "validate", "suite.yaml", MODEL_KEY=KEY)

@@ -76,7 +76,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return Shop(tmp_path, capsys)
 
 
-def test_a_run_and_a_comparison_say_in_how_many_clusters_their_cases_are(shop: Shop) -> None:
+def test_a_run_and_a_comparison_show_the_number_of_clusters(shop: Shop) -> None:
     old = shop.run("old", wrong=3)
     assert "24 responses graded, 24 cases in 8 clusters" in old.out
     assert "right: avg_score 0.625 ≥ 0.5 is true; 24 cases in 8 clusters" in old.out
@@ -89,14 +89,14 @@ def test_a_run_and_a_comparison_say_in_how_many_clusters_their_cases_are(shop: S
     assert "24 cases in 8 clusters" in shop("show", "new").out
 
 
-def test_reports_say_it_too(shop: Shop, tmp_path: Path) -> None:
+def test_reports_show_the_number_of_clusters(shop: Shop, tmp_path: Path) -> None:
     shop.run("old", wrong=3)
     assert "24 cases in 8 clusters" in shop("export", "old", "--format", "markdown").out
     shop("export", "old", "--format", "html", "--output", "page.html")
     assert "in 8 clusters, asked once each" in (tmp_path / "page.html").read_text()
 
 
-def test_a_run_without_clusters_is_compared_by_those_of_the_other(shop: Shop) -> None:
+def test_a_run_without_clusters_uses_the_clusters_of_the_other(shop: Shop) -> None:
     shop.write(SUITE.replace("cluster: metadata.document\n", ""))
     shop.run("old", wrong=3)
     shop.write(SUITE)
@@ -106,7 +106,7 @@ def test_a_run_without_clusters_is_compared_by_those_of_the_other(shop: Shop) ->
         assert (right["clusters"], right["missing"]) == (8, 0)
 
 
-def test_warnings_of_a_run_are_kept_for_its_comparisons(shop: Shop) -> None:
+def test_warnings_of_a_run_are_shown_in_its_comparisons(shop: Shop) -> None:
     shop.write(SUITE.replace("metadata.document", "ground_truth"))
     shop.run("old", wrong=3)
     shop.write(SUITE)
@@ -127,7 +127,7 @@ def test_a_regression_gate_counts_clusters(shop: Shop) -> None:
     assert "over 24 cases in 8 clusters, 95 %" in ran.out
 
 
-def test_a_cluster_that_is_added_to_the_rows_does_not_edit_the_cases(shop: Shop) -> None:
+def test_adding_a_cluster_does_not_edit_the_cases(shop: Shop) -> None:
     shop.write(SUITE.replace("cluster: metadata.document\n", ""))
     shop.cases({} for _ in range(8))
     shop.run("old", wrong=3)
@@ -137,7 +137,7 @@ def test_a_cluster_that_is_added_to_the_rows_does_not_edit_the_cases(shop: Shop)
     assert (compared["edited"], compared["graders"]["right"]["clusters"]) == ([], 8)
 
 
-def test_regrading_uses_the_key_that_the_suite_has_now(shop: Shop) -> None:
+def test_regrading_uses_the_current_cluster_key(shop: Shop) -> None:
     shop.write(SUITE.replace("cluster: metadata.document\n", ""))
     shop.run("old", wrong=3)
     shop.write(SUITE)
@@ -150,7 +150,7 @@ def test_regrading_uses_the_key_that_the_suite_has_now(shop: Shop) -> None:
     assert "no case has 'metadata.documents'; did you mean 'metadata.document'?" in refused.err
 
 
-def test_resuming_a_changed_suite_gives_clusters_to_the_cases_that_are_answered(shop: Shop) -> None:
+def test_resuming_a_changed_suite_adds_clusters_to_finished_cases(shop: Shop) -> None:
     shop.write(SUITE.replace("cluster: metadata.document\n", ""))
     shop.run("old", 3, "--budget", "10calls")
     shop.write(SUITE)
@@ -160,7 +160,7 @@ def test_resuming_a_changed_suite_gives_clusters_to_the_cases_that_are_answered(
 
 
 @pytest.mark.parametrize("act", ["run", "validate"])
-def test_a_key_that_no_case_has_is_refused_before_anything_is_asked(shop: Shop, act: str) -> None:
+def test_a_key_that_no_case_has_is_refused_before_the_first_call(shop: Shop, act: str) -> None:
     shop.write(SUITE.replace("metadata.document", "metadata.documnet"))
     refused = shop(act, "suite.yaml")
     assert refused.code == 2
@@ -176,7 +176,7 @@ def test_cases_without_the_key_are_counted_in_a_warning(shop: Shop) -> None:
     assert "3 of 24 cases have no metadata.document" in shop("validate", "suite.yaml").err
 
 
-def test_one_cluster_is_warned_of_and_has_no_interval(shop: Shop) -> None:
+def test_a_single_cluster_has_a_warning_and_no_interval(shop: Shop) -> None:
     shop.cases({"metadata": {"document": "the only one"}} for _ in range(8))
     ran = shop.run("old", wrong=3)
     assert "all 24 cases are in one cluster, 'the only one', so that there is no interval" in ran.err
@@ -188,7 +188,7 @@ def test_one_cluster_is_warned_of_and_has_no_interval(shop: Shop) -> None:
     assert "24 cases in 1 cluster, and fewer than 6 clusters decide nothing" in " ".join(compared.out.split())
 
 
-def test_near_duplicates_without_clusters_are_warned_of(shop: Shop, tmp_path: Path) -> None:
+def test_near_duplicates_without_clusters_have_a_warning(shop: Shop, tmp_path: Path) -> None:
     shop.write(SUITE.replace("cluster: metadata.document\n", ""))
     rows = [
         {"id": f"{n}-{k}", "input": f"Where is the capital of land {n}{'?' * (k + 1)}", "ground_truth": f"{n}"}
@@ -201,7 +201,7 @@ def test_near_duplicates_without_clusters_are_warned_of(shop: Shop, tmp_path: Pa
         assert "cluster: metadata.KEY" in message
 
 
-def test_repeats_are_within_their_case(shop: Shop) -> None:
+def test_repeats_belong_to_the_cluster_of_their_case(shop: Shop) -> None:
     shop.write(SUITE + "repeats: 2\n")
     summary = shop.run("old", 3, "--json").data["summary"]
     assert (summary["cases"], summary["clusters"]) == (24, 8)

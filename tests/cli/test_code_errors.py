@@ -88,7 +88,7 @@ def test_a_graders_traceback_begins_at_the_users_code(tmp_path: Path, definition
     assert lines[start + 2] == f'    File "{tmp_path}/graders.py", line 6, in own'
 
 
-def test_prints_of_code_in_this_process_leave_the_json_alone(tmp_path: Path) -> None:
+def test_user_code_that_prints_does_not_break_json_output(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE.replace("isolation: worker", "isolation: none"))
     (tmp_path / "agent.py").write_text("def answer(text):\n    print('said', text)\n    return text")
     (tmp_path / "graders.py").write_text(GRADERS)
@@ -98,7 +98,7 @@ def test_prints_of_code_in_this_process_leave_the_json_alone(tmp_path: Path) -> 
     assert "said tea\n" in done.stderr
 
 
-def test_a_fault_that_file_and_code_both_have_is_reported_once(tmp_path: Path) -> None:
+def test_a_problem_found_in_file_and_code_is_reported_once(tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE.replace('"graders.py:own"', "contains"))
     (tmp_path / "agent.py").write_text("def other(text): ...\n")
     (tmp_path / "graders.py").write_text(GRADERS.replace("def own", "def contains"))

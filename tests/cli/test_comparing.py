@@ -60,7 +60,7 @@ def passing(count: int, cases: int = 400) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("after", "decision", "code"), [(240, "better", 0), (200, "not_worse", 0), (150, "worse", 1), (195, "undecided", 3)]
 )
-def test_the_exit_code_says_it(
+def test_the_exit_code_is_the_decision(
     store: str, capsys: pytest.CaptureFixture[str], after: int, decision: str, code: int
 ) -> None:
     put(store, "base", passing(200))
@@ -77,7 +77,7 @@ def test_the_exit_code_says_it(
     assert (shown["graders"]["exact"]["decision"], shown["exit_code"]) == (decision, code)
 
 
-def test_a_person_sees_the_numbers_and_the_cases(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_shows_the_numbers_and_the_cases(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     first = put(store, "base", {**passing(20, 60), "only before": 1.0})
     second = put(store, "cand", passing(33, 60), target={"kind": "openai", "model": "large"})
     assert gradeline(["compare", "base", "cand"]) == 0
@@ -96,7 +96,7 @@ def test_a_person_sees_the_numbers_and_the_cases(store: str, capsys: pytest.Capt
     ]
 
 
-def test_undecided_says_how_many_more_cases_would_settle_it(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_undecided_shows_how_many_more_cases_are_needed(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     put(store, "base", passing(30, 60))
     put(store, "cand", passing(32, 60))
     assert gradeline(["compare", "base", "cand", "--json"]) == 3
@@ -153,7 +153,7 @@ def test_edited_cases_are_listed(store: str, capsys: pytest.CaptureFixture[str])
     assert "exact: undecided: no case has a score in both runs" in shown
 
 
-def test_hostile_names_stay_texts(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hostile_names_are_escaped(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     put(store, "base", {HOSTILE: 0.0, "a": 1.0})
     put(store, f"cand {HOSTILE}", {HOSTILE: 1.0, "a": 1.0})
     assert gradeline(["compare", "base", "latest"]) == 3
@@ -172,7 +172,7 @@ def test_hostile_names_stay_texts(store: str, capsys: pytest.CaptureFixture[str]
         (["base", "base", "--margin", "nan"], "margin: expected a number from 0 to 1, got nan"),
     ],
 )
-def test_a_wrong_call_exits_with_2(
+def test_invalid_usage_exits_with_2(
     store: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     put(store, "base", passing(1, 2))

@@ -67,7 +67,7 @@ def export(folder: Path, *arguments: str, **environment: str) -> Ran:
 
 
 @pytest.mark.parametrize("wanted", BEGINNINGS)
-def test_a_file_holds_the_bytes_that_standard_output_shows(folder: Path, wanted: str) -> None:
+def test_a_file_has_the_same_bytes_as_standard_output(folder: Path, wanted: str) -> None:
     shown = export(folder, "latest", "--format", wanted, PYTHONIOENCODING="ascii", LC_ALL="C")
     assert (shown.code, shown.err) == (0, "")
     assert shown.out.startswith(BEGINNINGS[wanted])
@@ -81,7 +81,7 @@ def test_records_are_the_default(folder: Path) -> None:
     assert [from_json(Record, line).case for line in lines] == [str(case) for case in range(20)]
 
 
-def test_an_unknown_format_is_refused_with_those_there_are(folder: Path) -> None:
+def test_an_unknown_format_is_refused_with_the_known_ones(folder: Path) -> None:
     ran = export(folder, "--format", "xml")
     assert ran.code == 2
     assert "'xml' is not one of 'jsonl', 'csv', 'parquet', 'junit', 'markdown', 'html'" in ran.err
@@ -92,7 +92,7 @@ def test_an_unknown_run_is_refused_and_leaves_no_file(folder: Path) -> None:
     assert not (folder / "out").exists()
 
 
-def test_a_place_where_nothing_can_be_written_is_named(folder: Path) -> None:
+def test_an_unwritable_path_is_named(folder: Path) -> None:
     missing, taken = export(folder, "--output", "no/such/file"), export(folder, "--output", ".gradeline")
     assert (missing.code, taken.code) == (2, 2)
     assert "no/such/file: cannot write: No such file or directory" in missing.err
@@ -104,12 +104,12 @@ def test_a_device_is_written_to_and_not_replaced(folder: Path) -> None:
     assert not Path(os.devnull).is_file()
 
 
-def test_json_says_what_was_written(folder: Path) -> None:
+def test_json_describes_the_written_file(folder: Path) -> None:
     assert export(folder, "--format", "csv", "--output", "out.csv", "--json").out == '{"written": ["out.csv"]}\n'
 
 
 @pytest.mark.parametrize("wanted", BEGINNINGS)
-def test_a_reader_that_goes_away_is_no_error(folder: Path, wanted: str) -> None:
+def test_a_closed_pipe_is_not_an_error(folder: Path, wanted: str) -> None:
     running = subprocess.Popen(
         [COMMAND, "export", "--format", wanted], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -157,7 +157,7 @@ def rows_of_jsonl(lines: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_parquet_holds_what_jsonl_holds(tmp_path: Path) -> None:
+def test_parquet_has_the_same_records_as_jsonl(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb")
     graders = {"exact": RunGrader("string-match", "f1"), "late": RunGrader("string-match", "f1")}
     with SqliteStorage(tmp_path / "store.db") as storage:
@@ -177,7 +177,7 @@ def test_parquet_holds_what_jsonl_holds(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["it's.parquet", "store.db"]
 
 
-def test_long_answers_do_not_gather_in_memory(tmp_path: Path) -> None:
+def test_long_responses_do_not_accumulate_in_memory(tmp_path: Path) -> None:
     """Together they come to more than the memory that a file is made in."""
     duckdb = pytest.importorskip("duckdb")
     texts = {f"c{case:02}": f"{case}" + "0123456789é" * 900_000 for case in range(30)}
@@ -196,7 +196,7 @@ def put(storage: SqliteStorage, key: ResponseKey, answer: Response, sample: Samp
         storage.put_grade(GradeKey(*key, "exact"), grade, f"submission {case}")
 
 
-def test_parquet_goes_to_a_pipe_as_it_goes_to_a_file(folder: Path) -> None:
+def test_parquet_to_a_pipe_equals_parquet_to_a_file(folder: Path) -> None:
     pytest.importorskip("duckdb")
     command = [COMMAND, "export", "--format", "parquet"]
     piped = subprocess.run(command, cwd=folder, capture_output=True, check=True)
@@ -227,7 +227,7 @@ def test_without_duckdb_the_extra_is_named(folder: Path) -> None:
     assert not (folder / "out").exists()
 
 
-def test_parquet_where_nothing_can_be_written_is_told(folder: Path) -> None:
+def test_parquet_to_an_unwritable_path_is_reported(folder: Path) -> None:
     pytest.importorskip("duckdb")
     ran = export(folder, "--format", "parquet", "--output", "no/such/file")
     assert ran.code == 2
@@ -253,7 +253,7 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize("wanted", ["jsonl", "csv", "parquet"])
-def test_interrupted_it_leaves_nothing_under_the_final_name_nor_beside_it(folder: Path, wanted: str) -> None:
+def test_an_interrupted_export_leaves_no_file(folder: Path, wanted: str) -> None:
     if wanted == "parquet":
         pytest.importorskip("duckdb")
     (folder / "out").write_text("of an earlier day")

@@ -76,7 +76,7 @@ def run(folder: Path, situation: str, gate: dict[str, Any] | None, name: str) ->
 
 
 @pytest.mark.parametrize("kind", GATES)
-def test_the_exit_code_says_what_the_gate_says(folder: Path, kind: str) -> None:
+def test_the_exit_code_is_the_verdict_of_the_gate(folder: Path, kind: str) -> None:
     if kind == "regression":
         assert run(folder, "good", None, "best").returncode == 0
     for situation, (_, code) in SITUATIONS.items():

@@ -75,7 +75,7 @@ class TestGradingCases:
             ("third", {"same": 0.0, "talks": 0.0}),
         ]
 
-    def test_a_record_holds_all_there_is_to_know(self, folder: Path) -> None:
+    def test_a_record_is_complete(self, folder: Path) -> None:
         first = records(gradeline("grade", folder / "graders.py", folder / "cases.jsonl", "--json"))[0]
         grade = first.grades["talks"]
         assert (grade.kind, grade.outcome, grade.output) == ("tool", "pass", "I saw Paris\n")
@@ -96,7 +96,7 @@ class TestGradingCases:
         )
         assert gradeline("grade", "numeric", cases).code == 0
 
-    def test_a_pattern_that_only_re_knows_is_graded_in_a_worker(self, folder: Path) -> None:
+    def test_a_pattern_that_only_re_supports_is_graded_in_a_worker(self, folder: Path) -> None:
         cases = write_cases(folder, {"ground_truth": "(?=P)Paris", "submission": "in Paris"})
         ran = gradeline("grade", "regex_match", cases, "--json")
         assert records(ran)[0].grades["regex_match"].rationale == "Regex match: True"
@@ -141,7 +141,7 @@ def read(path: Path) -> bytes:
         return b""
 
 
-class TestWrongCalls:
+class TestInvalidUsage:
     @pytest.mark.parametrize(
         ("row", "message"),
         [
@@ -149,7 +149,10 @@ class TestWrongCalls:
             ("[1]", 'cases.jsonl:1: expected {"input": …, "submission": …}, got [1]'),
             ({"input": "q"}, "cases.jsonl:1: submission: must be the text to grade, got None"),
             ({"submission": "a", "metadata": 3}, "cases.jsonl:1: metadata: expected a mapping, got 3"),
-            ({"submission": "a", "ground_truth": {}}, "cases.jsonl:1: ground_truth: expected a string or a list of strings"),
+            (
+                {"submission": "a", "ground_truth": {}},
+                "cases.jsonl:1: ground_truth: expected a string or a list of strings",
+            ),
             ({"submission": "a", "tags": "x"}, "cases.jsonl:1: tags: expected a list of strings, got 'x'"),
             ({"submission": "a", "id": [1]}, "cases.jsonl:1: id: expected a string or a whole number, got [1]"),
             ("", "cases.jsonl: contains no cases"),
@@ -160,7 +163,7 @@ class TestWrongCalls:
         assert (ran.code, ran.out) == (2, "")
         assert message in ran.err
 
-    def test_two_cases_of_one_id_are_refused(self, folder: Path) -> None:
+    def test_duplicate_ids_are_refused(self, folder: Path) -> None:
         cases = write_cases(folder, {"id": 1, "submission": "a"}, {"id": "1", "submission": "b"})
         ran = gradeline("grade", folder / "graders.py", cases)
         assert ran.code == 2
@@ -178,7 +181,7 @@ class TestWrongCalls:
             ("x = 1", "*", "no function is marked @grader"),
         ],
     )
-    def test_code_that_cannot_be_used_says_what_to_write(
+    def test_unusable_code_is_refused_with_an_example(
         self, folder: Path, source: str, function: str, message: str
     ) -> None:
         (folder / "graders.py").write_text(source)
@@ -197,7 +200,7 @@ class TestWrongCalls:
             (["numerik", "cases.jsonl"], "did you mean 'numeric'?"),
         ],
     )
-    def test_a_wrong_call_says_the_remedy(self, folder: Path, arguments: list[str], message: str) -> None:
+    def test_invalid_usage_has_a_remedy(self, folder: Path, arguments: list[str], message: str) -> None:
         files = (".py", ".jsonl")
         ran = gradeline("grade", *(folder / part if part.endswith(files) else part for part in arguments))
         assert (ran.code, ran.out) == (2, "")

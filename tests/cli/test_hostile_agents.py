@@ -251,13 +251,13 @@ def everything(server: FaultServer, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 class TestEveryFault:
-    def test_none_is_left_out(self) -> None:
+    def test_every_fault_is_tested(self) -> None:
         assert {re.split(r"[/?]", fault)[0] for fault in (*EXPECTED, *HEAVY)} | {"ok"} == set(FAULTS)
         asked = {expected.type for expected in EXPECTED.values() if expected.type is not None}
         assert asked == TYPES - {"too_large", "connect", "dns", "tls"}
 
     @pytest.mark.parametrize("fault", EXPECTED)
-    def test_it_has_its_type_after_so_many_attempts(self, everything: Everything, fault: str) -> None:
+    def test_it_has_its_error_type_and_number_of_attempts(self, everything: Everything, fault: str) -> None:
         expected = EXPECTED[fault]
         for number in range(EACH):
             name = slug(fault, number)
@@ -295,7 +295,7 @@ class TestEveryFault:
 
 
 class TestEverythingAtOnce:
-    def test_the_sound_cases_all_pass(self, everything: Everything) -> None:
+    def test_the_valid_cases_all_pass(self, everything: Everything) -> None:
         names = [name for name in everything.records if name.startswith("sound_")]
         assert len(names) == EACH * len(EXPECTED)
         for name in names:
@@ -303,7 +303,7 @@ class TestEverythingAtOnce:
             assert (record.response.text, record.grades["exact"].passed) == (name, True)
             assert everything.attempts[name] == 1
 
-    def test_the_summary_counts_each_kind_apart(self, everything: Everything) -> None:
+    def test_the_summary_counts_each_error_type(self, everything: Everything) -> None:
         types = [expected.type for expected in EXPECTED.values()]
         late, answered = types.count("timeout"), types.count(None)
         summary = everything.ran.json["summary"]
@@ -322,16 +322,14 @@ class TestEverythingAtOnce:
         assert everything.ran.json["run"]["status"] == "completed"
         assert "Traceback" not in everything.ran.err
 
-    def test_the_token_was_sent_and_is_kept_nowhere(self, everything: Everything, server: FaultServer) -> None:
+    def test_the_token_was_sent_and_is_not_stored(self, everything: Everything, server: FaultServer) -> None:
         assert {request.headers.get("authorization") for request in server.received} == {f"Bearer {TOKEN}"}
         echoed = everything.records[slug("status/500", 0)].response.error
         assert echoed is not None
         assert "authorization" in echoed.message
         assert not leaks(everything.folder, everything.ran)
 
-    def test_a_token_that_comes_back_in_a_sound_answer_is_kept_nowhere(
-        self, server: FaultServer, tmp_path: Path
-    ) -> None:
+    def test_a_token_echoed_in_a_valid_response_is_not_stored(self, server: FaultServer, tmp_path: Path) -> None:
         write(tmp_path, server, [faulty("status/200", "echo")], response={"output": "error"})
         ran = gradeline(tmp_path, "run", "suite.json", "--json")
         record = records(tmp_path)["echo"]
@@ -341,7 +339,7 @@ class TestEverythingAtOnce:
         assert not leaks(tmp_path, ran)
 
 
-class TestNobodyThere:
+class TestNoServer:
     """Faults before any request: there is no server to count."""
 
     @pytest.mark.parametrize(
@@ -352,7 +350,9 @@ class TestNobodyThere:
             ("https://127.0.0.1:{open}/", "tls", "/: TLS connection failed"),
         ],
     )
-    def test_it_has_its_type(self, server: FaultServer, tmp_path: Path, url: str, error_type: str, says: str) -> None:
+    def test_the_error_has_its_type(
+        self, server: FaultServer, tmp_path: Path, url: str, error_type: str, says: str
+    ) -> None:
         with socket.socket() as held:  # bound, but nobody listens
             held.bind(("127.0.0.1", 0))
             place = url.format(closed=held.getsockname()[1], open=server.url.rpartition(":")[2])
@@ -391,7 +391,7 @@ class TestStreams:
             ),
         ],
     )
-    def test_a_stream_that_is_cut_or_endless_is_no_answer(
+    def test_a_truncated_or_endless_stream_is_an_error(
         self, server: FaultServer, tmp_path: Path, stream: str, faults: dict[str, Expected]
     ) -> None:
         rows = [faulty(fault, slug(f"{stream}-{fault}", 0)) for fault in faults]
@@ -445,7 +445,7 @@ CAP = 10_000_000
 
 
 class TestMemory:
-    def test_bodies_without_end_do_not_gather_in_memory(self, server: FaultServer, tmp_path: Path) -> None:
+    def test_endless_bodies_do_not_accumulate_in_memory(self, server: FaultServer, tmp_path: Path) -> None:
         """One call at a time: one capped body, twice where its buffer grows and moves, and what the allocator keeps."""
         peaks = []
         for name, faults in (("sound", []), ("heavy", list(HEAVY) * EACH)):

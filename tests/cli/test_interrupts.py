@@ -216,9 +216,7 @@ class TestDuringStartUp:
 
 
 class TestDuringARun:
-    def test_the_first_finishes_what_is_in_flight_and_the_second_ends_code_that_blocks_the_process(
-        self, folder: Path
-    ) -> None:
+    def test_the_first_finishes_calls_in_flight_and_the_second_ends_blocking_code(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE.replace('answer"}', 'answer", isolation: none}'))
         (folder / "agent.py").write_text("import block\nasync def answer(text): block.block_after_one()\n")
         ended = interrupted(folder, COMMAND, "run", "suite.yaml", presses=2)

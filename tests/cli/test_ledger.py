@@ -65,7 +65,7 @@ def test_a_table_of_families_and_adapters(folder: Path) -> None:
     assert [line[-1] for line in (code, support)] == ["d", "d"]
 
 
-def test_one_family_or_adapter_alone(folder: Path) -> None:
+def test_filters_by_family_or_adapter(folder: Path) -> None:
     assert [line[0] for line in ledger(folder, "--family", "code").lines] == ["family", "code"]
     assert [line[0] for line in ledger(folder, "--adapter", "small").lines] == ["family", "code", "support"]
 
@@ -99,7 +99,7 @@ def test_a_case_counts_once_and_each_judge_has_a_row(tmp_path: Path) -> None:
     assert [row[2:6] for row in rows] == [["large", "exact-match", "4", "1.000"], ["large", "llm", "4", "1.000"]]
 
 
-def test_an_empty_ledger_says_how_to_fill_it(tmp_path: Path) -> None:
+def test_an_empty_ledger_shows_how_to_fill_it(tmp_path: Path) -> None:
     ran = ledger(tmp_path)
     assert ran.code == 0
     assert ran.out.startswith("No observations yet. Record the verdict of a judge on a pair from Python:\n")
@@ -107,13 +107,13 @@ def test_an_empty_ledger_says_how_to_fill_it(tmp_path: Path) -> None:
     assert json.loads(ledger(tmp_path, "--json").out) == {"rows": []}
 
 
-def test_a_family_that_is_not_there_is_told_with_those_that_are(folder: Path) -> None:
+def test_an_unknown_family_is_refused_with_the_known_ones(folder: Path) -> None:
     assert ledger(folder, "--family", "supprt", "--adapter", "small").out == (
         "No observations of family 'supprt' and adapter 'small'. Known: code / small, support / small\n"
     )
 
 
-def test_hostile_names_do_nothing_to_the_terminal(tmp_path: Path) -> None:
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     with QualityLedger(tmp_path / "store.db") as made:
         made.append(**given(task_family="[red]a\x1b[2J", candidate_adapter="\u202eevil"))
     for arguments in ((), ("--family", "nothing")):
@@ -124,34 +124,34 @@ def test_hostile_names_do_nothing_to_the_terminal(tmp_path: Path) -> None:
 
 
 class TestExport:
-    def test_standard_output_is_json_lines_whatever_the_terminal(self, folder: Path) -> None:
+    def test_standard_output_is_always_json_lines(self, folder: Path) -> None:
         ran = ledger(folder, "--export", "-", "--family", "support", PYTHONIOENCODING="ascii", LC_ALL="C")
         assert (ran.code, ran.err) == (0, "")
         assert [json.loads(line)["score"] for line in ran.out.splitlines()] == [0.0, 1.0, None]
 
-    def test_a_file_holds_the_same_lines(self, folder: Path) -> None:
+    def test_a_file_has_the_same_lines(self, folder: Path) -> None:
         ran = ledger(folder, "--export", "out.jsonl")
         assert (ran.code, ran.out) == (0, "4 observations written to out.jsonl\n")
         assert (folder / "out.jsonl").read_text() == ledger(folder, "--export", "-").out
 
-    def test_csv_by_its_name(self, folder: Path) -> None:
+    def test_a_csv_file_is_chosen_by_its_extension(self, folder: Path) -> None:
         assert ledger(folder, "--export", "out.csv", "--adapter", "small", "--quiet") == (0, "", "")
         assert (folder / "out.csv").read_text().splitlines()[0].startswith("id,task_family,baseline_adapter,")
 
     def test_json_names_the_file(self, folder: Path) -> None:
         assert json.loads(ledger(folder, "--export", "out.jsonl", "--json").out) == {"written": ["out.jsonl"]}
 
-    def test_lines_and_one_object_cannot_both_be_on_standard_output(self, folder: Path) -> None:
+    def test_json_and_lines_conflict_on_standard_output(self, folder: Path) -> None:
         ran = ledger(folder, "--export", "-", "--json")
         assert (ran.code, ran.out) == (2, "")
         assert "use only one" in ran.err
 
-    def test_a_place_that_cannot_be_written_is_named(self, folder: Path) -> None:
+    def test_an_unwritable_path_is_named(self, folder: Path) -> None:
         ran = ledger(folder, "--export", "nowhere/out.csv")
         assert (ran.code, ran.out) == (2, "")
         assert "nowhere/out.csv: cannot write: No such file or directory; choose" in ran.err
 
-    def test_a_reader_that_leaves_early_is_no_fault(self, folder: Path) -> None:
+    def test_a_closed_pipe_is_not_an_error(self, folder: Path) -> None:
         with QualityLedger(folder / ".gradeline" / "store.db") as made:
             made.append_many(given(idempotency_key=f"more {number}") for number in range(2000))
         done = subprocess.run(

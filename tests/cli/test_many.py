@@ -109,7 +109,7 @@ def parquet_of(file: Path) -> tuple[list[str], list[list[Any]]]:
 
 
 class TestCompare:
-    def test_a_person_sees_ranks_costs_and_differences(
+    def test_the_report_shows_ranks_costs_and_differences(
         self, three: list[str], capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert len(three) == 3
@@ -210,7 +210,7 @@ class TestCompare:
         assert done.returncode == 2
         assert "no/such/scores.parquet: cannot write: No such file or directory" in done.stderr
 
-    def test_quietly_it_says_which_is_best(self, three: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_quiet_prints_the_best_run(self, three: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         assert gradeline(["compare", *three, "--quiet"]) == 0
         assert lines(capsys) == ["tied for the best by exact: 'large', 'medium'"]
 
@@ -234,7 +234,7 @@ class TestCompare:
         ],
     )
     @pytest.mark.usefixtures("three")
-    def test_what_is_wrong_is_named(
+    def test_invalid_arguments_are_named(
         self, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
     ) -> None:
         assert gradeline(["compare", *arguments]) == 2
@@ -242,7 +242,7 @@ class TestCompare:
 
 
 class TestTrend:
-    def test_a_person_sees_the_series_and_where_it_breaks(self, store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_the_report_shows_the_series_and_its_breaks(self, store: str, capsys: pytest.CaptureFixture[str]) -> None:
         first = put(store, "one", passing(20), started_at="2026-11-01T08:00:00Z", target={"model": "a"})
         second = put(store, "two", passing(40), started_at="2026-11-02T08:00:00Z", target={"model": "b"})
         changed = {"exact": RunGrader("contains", "g")}
@@ -279,7 +279,7 @@ class TestTrend:
             (["suite", "--last", "0"], "0 is not in the range"),
         ],
     )
-    def test_what_is_wrong_is_named(
+    def test_invalid_arguments_are_named(
         self, store: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
     ) -> None:
         put(store, "one", passing(2, 3), suite="suite")
@@ -295,7 +295,7 @@ class TestPlan:
         return str(tmp_path / "suite.json")
 
     @pytest.mark.usefixtures("store")
-    def test_without_a_run_the_variance_is_a_guess_and_says_so(
+    def test_without_a_run_the_variance_is_marked_as_a_guess(
         self, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert gradeline(["plan", suite]) == 0
@@ -307,7 +307,9 @@ class TestPlan:
         assert shown[-1] == "tokens, cost and time are unknown: run the suite once, with --limit 20 for instance"
         assert not (tmp_path / "store.db").exists()
 
-    def test_with_runs_all_comes_from_them(self, store: str, suite: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_with_runs_every_value_is_measured(
+        self, store: str, suite: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         used = Usage(input_tokens=100, output_tokens=10, cost=0.001)
         put(store, "old", passing(48), usage=used)
         put(store, "new", passing(51), usage=used)
@@ -324,7 +326,7 @@ class TestPlan:
         assert gradeline(["plan", suite, "--assume-price", "1/10", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["present"]["cost"] == pytest.approx(60 * 0.0002)
 
-    def test_changes_that_are_noise_to_the_suite_are_not_counted(
+    def test_changes_below_the_noise_of_the_suite_are_not_counted(
         self, store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         noisy = {**SUITE, "graders": {"exact": {"kind": "exact_match", "noise": 0.01}}}
@@ -348,7 +350,9 @@ class TestPlan:
         assert data["notes"][0].startswith("the cost is unknown")
 
     @pytest.mark.usefixtures("store")
-    def test_without_a_margin_nothing_is_enough(self, suite: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_without_a_margin_no_number_of_cases_is_enough(
+        self, suite: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert gradeline(["plan", suite, "--margin", "0"]) == 0
         assert "without a margin, no number of cases shows that a run is not worse" in lines(capsys)
 
@@ -379,7 +383,7 @@ class TestPlan:
             (["--assume-price", "cheap"], "invalid price 'cheap'"),
         ],
     )
-    def test_what_is_wrong_is_named(
+    def test_invalid_arguments_are_named(
         self, store: str, suite: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
     ) -> None:
         put(store, "one", passing(2, 3))

@@ -168,12 +168,12 @@ def forms(secret: str) -> list[bytes]:
     return [form.encode() for form in spelt]
 
 
-def test_every_command_was_looked_at(shell: Shell) -> None:
+def test_every_command_is_tested(shell: Shell) -> None:
     used = {call.split()[0] for call in shell.printed}
     assert used == set(COMMANDS) - WITHOUT_RUNS - SERVERS
 
 
-def test_the_servers_did_get_the_keys(shell: Shell) -> None:
+def test_the_servers_received_the_keys(shell: Shell) -> None:
     records = [json.loads(line) for line in shell.printed["show suite.yaml --records"].splitlines()]
     assert "I was sent ***" in records[0]["response"]["text"]
     assert records[0]["grades"]["judged"]["rationale"].startswith("because ***")
@@ -190,7 +190,7 @@ def test_no_command_prints_a_key(shell: Shell, secret: str) -> None:
 
 
 @pytest.mark.parametrize("secret", PLANTED)
-def test_no_file_holds_a_key(shell: Shell, secret: str) -> None:
+def test_no_file_contains_a_key(shell: Shell, secret: str) -> None:
     files = [path for path in shell.folder.rglob("*") if path.is_file() and path.name != ".env"]
     assert len(files) > 20
     holding = [

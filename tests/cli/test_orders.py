@@ -92,7 +92,7 @@ def test_a_fair_judge_fails_the_worse_candidate(tmp_path: Path, judge: FakeJudge
     assert f"better: order decided 0 of {CASES}: not enough flips to tell" in words(ran)
 
 
-def test_cases_that_the_order_decided_are_in_the_denominator_of_coverage(tmp_path: Path, judge: FakeJudge) -> None:
+def test_cases_decided_by_the_order_count_in_the_denominator_of_coverage(tmp_path: Path, judge: FakeJudge) -> None:
     ran = compared(tmp_path, judge, "inverted,position_bias=0.3", "--json")
     assert ran.returncode == 3, ran.stdout + ran.stderr
     shown = json.loads(ran.stdout)

@@ -134,7 +134,7 @@ def judge_of(provider: Provider, kind: str = "llm") -> str:
 
 
 class TestModels:
-    def test_both_are_asked_every_case_and_the_judge_every_pair(
+    def test_both_models_get_every_case_and_the_judge_every_pair(
         self, tmp_path: Path, provider: Provider, suite: Path
     ) -> None:
         done = gradeline(
@@ -148,7 +148,7 @@ class TestModels:
         column = report["summary"]["graders"]["pair"]
         assert (column["kind"], column["mean"], column["scored"], column["total"]) == ("baseline", 0.5, 4, 4)
 
-    def test_a_model_judges_by_the_suites_own_grader_in_both_orders(self, tmp_path: Path, provider: Provider) -> None:
+    def test_the_judge_uses_the_suites_grader_in_both_orders(self, tmp_path: Path, provider: Provider) -> None:
         suite = write_suite(tmp_path, provider, SUITE.replace("gate:", PAIRWISE + "gate:"))
         done = gradeline(tmp_path, "pair", suite, "--baseline", "small", "--candidate", "large", "--json")
         assert done.returncode == 0, done.stderr
@@ -160,7 +160,7 @@ class TestModels:
         assert column["mean"] == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4)
         assert report["verdict"]["uncalibrated"] is True
 
-    def test_what_was_judged_is_in_the_ledger_once(self, tmp_path: Path, provider: Provider, suite: Path) -> None:
+    def test_each_judgment_is_in_the_ledger_once(self, tmp_path: Path, provider: Provider, suite: Path) -> None:
         call = ["pair", suite, "--judge", "exact-match", "--json"]
         first = json.loads(gradeline(tmp_path, *call, "--baseline", "small", "--candidate", "large").stdout)
         sides = ["--baseline-run", first["baseline"], "--candidate-run", first["candidate"]]
@@ -170,9 +170,7 @@ class TestModels:
         assert (row["task_family"], row["adapter"], row["n"], row["mean"]) == ("geography", "openai:large", 4, 0.5)
         assert dict(provider.asked) == {"small": 4, "large": 4}
 
-    def test_a_case_that_is_judged_again_is_no_further_evidence(
-        self, tmp_path: Path, provider: Provider, suite: Path
-    ) -> None:
+    def test_judging_a_case_again_adds_no_evidence(self, tmp_path: Path, provider: Provider, suite: Path) -> None:
         call = ["pair", suite, "--baseline", "small", "--candidate", "large", "--quiet"]
         for _ in range(3):
             gradeline(tmp_path, *call, "--judge", "exact-match")
@@ -184,16 +182,14 @@ class TestModels:
         assert re.fullmatch(r"llm:openai:judge@[0-9a-f]{8}", model["grader_id"])
         assert (model["n"], model["mean"], model["observations"]) == (4, 1.0, 4)
 
-    def test_nothing_is_added_to_the_ledger_where_that_is_not_wanted(self, tmp_path: Path, suite: Path) -> None:
+    def test_nothing_is_added_to_the_ledger_when_disabled(self, tmp_path: Path, suite: Path) -> None:
         call = ["--baseline", "small", "--candidate", "large", "--judge", "exact-match", "--no-ledger"]
         assert gradeline(tmp_path, "pair", suite, *call).returncode == 0
         assert json.loads(gradeline(tmp_path, "ledger", "--json").stdout) == {"rows": []}
 
 
 class TestStoredRuns:
-    def test_stored_answers_are_judged_without_asking_again(
-        self, tmp_path: Path, provider: Provider, suite: Path
-    ) -> None:
+    def test_stored_responses_are_judged_without_calls(self, tmp_path: Path, provider: Provider, suite: Path) -> None:
         gradeline(tmp_path, "run", suite, "--model", "small", "--name", "old")
         gradeline(tmp_path, "run", suite, "--model", "large", "--name", "new")
         provider.asked.clear()
@@ -204,7 +200,7 @@ class TestStoredRuns:
         assert dict(provider.asked) == {"judge": 4}
         assert json.loads(done.stdout)["summary"]["graders"]["quality"]["mean"] == 1.0
 
-    def test_judging_goes_on_where_a_kill_ended_it(self, tmp_path: Path, provider: Provider, suite: Path) -> None:
+    def test_judging_continues_after_a_kill(self, tmp_path: Path, provider: Provider, suite: Path) -> None:
         gradeline(tmp_path, "run", suite, "--model", "small", "--name", "old")
         gradeline(tmp_path, "run", suite, "--model", "large", "--name", "new")
         sides = ["--baseline-run", "old", "--candidate-run", "new", "--concurrency", "1"]
@@ -222,7 +218,7 @@ class TestStoredRuns:
         runs = json.loads(gradeline(tmp_path, "list", "--json").stdout)["runs"]
         assert sum(run["parent"] is not None for run in runs) == 1
 
-    def test_judged_anew_where_that_is_wanted(self, tmp_path: Path, provider: Provider, suite: Path) -> None:
+    def test_judging_again_on_request(self, tmp_path: Path, provider: Provider, suite: Path) -> None:
         call = ["pair", suite, "--judge", "exact-match", "--json"]
         first = json.loads(gradeline(tmp_path, *call, "--baseline", "small", "--candidate", "large").stdout)
         sides = ["--baseline-run", first["baseline"], "--candidate-run", first["candidate"]]
@@ -242,12 +238,14 @@ class TestBadInput:
             (("--baseline-run", "none", "--candidate", "large", "--judge", "exact-match"), "no run 'none'"),
         ],
     )
-    def test_what_is_missing_is_said(self, tmp_path: Path, suite: Path, options: tuple[str, ...], reason: str) -> None:
+    def test_missing_arguments_are_named(
+        self, tmp_path: Path, suite: Path, options: tuple[str, ...], reason: str
+    ) -> None:
         done = gradeline(tmp_path, "pair", suite, *options)
         assert done.returncode == 2
         assert reason in done.stderr
 
-    def test_a_judge_that_is_the_model_it_judges_is_warned_of(
+    def test_a_judge_that_is_a_judged_model_has_a_warning(
         self, tmp_path: Path, provider: Provider, suite: Path
     ) -> None:
         text = suite.read_text().replace("gate:", PAIRWISE.replace("URL", provider.url) + "gate:")
@@ -256,7 +254,7 @@ class TestBadInput:
         done = gradeline(tmp_path, "run", suite, "--model", "large", "--baseline", "old", "--limit", "1")
         assert "better: the judge is large, the very model it judges" in done.stderr
 
-    def test_a_wrong_key_is_told_once_and_the_run_goes_on_with_the_right_one(
+    def test_a_wrong_key_is_reported_once_and_resume_uses_the_right_one(
         self, tmp_path: Path, provider: Provider, suite: Path
     ) -> None:
         gradeline(tmp_path, "run", suite, "--model", "small", "--name", "old")

@@ -107,7 +107,7 @@ class TestNothingIsCreated:
             ("validate suite.yaml", 0, "suite.yaml: valid"),
         ],
     )
-    def test_where_there_is_no_store(self, folder: Path, arguments: str, code: int, said: str) -> None:
+    def test_without_a_store(self, folder: Path, arguments: str, code: int, said: str) -> None:
         before = files(folder)
         ran = command(folder, arguments)
         assert ran.returncode == code, ran.stderr
@@ -115,7 +115,7 @@ class TestNothingIsCreated:
         assert files(folder) == before
 
     @pytest.mark.parametrize("arguments", READING)
-    def test_beside_a_store(self, stored: Path, arguments: str) -> None:
+    def test_next_to_a_store(self, stored: Path, arguments: str) -> None:
         before = files(stored)
         content = (stored / ".gradeline" / "store.db").read_bytes()
         command(stored, arguments)
@@ -123,7 +123,7 @@ class TestNothingIsCreated:
         assert (stored / ".gradeline" / "store.db").read_bytes() == content
 
 
-class TestAStoreThatCannotBeWritten:
+class TestReadOnlyStore:
     @pytest.mark.parametrize("arguments", READING)
     def test_it_can_be_read(self, stored: Path, read_only: ReadOnly, arguments: str) -> None:
         usual = command(stored, arguments)
@@ -131,14 +131,14 @@ class TestAStoreThatCannotBeWritten:
         assert (ran.returncode, ran.stdout, ran.stderr) == (usual.returncode, usual.stdout, usual.stderr)
         assert ran.stdout
 
-    def test_a_run_says_that_it_cannot_be_written_and_what_to_do(self, stored: Path, read_only: ReadOnly) -> None:
+    def test_a_run_is_refused_with_a_remedy(self, stored: Path, read_only: ReadOnly) -> None:
         ran = read_only("run suite.yaml")
         assert ran.returncode == 4
         assert "read-only; make it writable, or use another store" in ran.stderr
         assert "Traceback" not in ran.stderr
         assert len(json.loads(command(stored, "list --json").stdout)["runs"]) == 2
 
-    def test_what_is_only_in_the_log_is_read_too(self, stored: Path, request: pytest.FixtureRequest) -> None:
+    def test_rows_only_in_the_wal_are_read(self, stored: Path, request: pytest.FixtureRequest) -> None:
         """As a process that was killed leaves it: the newest run is not in the file, and there is no index."""
         store = stored / ".gradeline" / "store.db"
         saved = stored / "saved"
@@ -156,9 +156,7 @@ class TestAStoreThatCannotBeWritten:
         assert [run["name"] for run in json.loads(ran.stdout)["runs"]] == ["newest", "capitals", "capitals"]
         assert sorted(path.name for path in store.parent.iterdir()) == names
 
-    def test_what_another_process_has_just_written_is_read_too(
-        self, stored: Path, request: pytest.FixtureRequest
-    ) -> None:
+    def test_rows_just_written_by_another_process_are_read(self, stored: Path, request: pytest.FixtureRequest) -> None:
         with SqliteStorage(stored / ".gradeline" / "store.db") as storage:
             storage.save_run(Run(name="newest", suite="s", status="completed"))
             ran = request.getfixturevalue("read_only")("list --json")
@@ -178,7 +176,7 @@ def test_an_empty_file_is_a_store_without_runs(tmp_path: Path) -> None:
         (None, "is a folder; name a file in it, such as"),
     ],
 )
-def test_what_is_not_a_store_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
     place = tmp_path / "store.db"
     if content is None:
         place.mkdir()

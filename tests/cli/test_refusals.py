@@ -94,7 +94,7 @@ def test_a_judge_that_refuses_every_call_stops_the_run_and_resume_finishes_it(
     assert (code, data["run"]["status"], refusing.outcomes(data)) == (0, "completed", {"passed": CASES})
 
 
-def test_where_nothing_was_graded_the_exit_code_says_so(refusing: Refusing) -> None:
+def test_nothing_graded_has_its_exit_code(refusing: Refusing) -> None:
     refusing.refuse("401")
     code, data, _ = refusing.command("run", "suite.yaml", "--set", "gate=", "--grader", "quality")
     assert (code, data["exit_code"]) == (4, 4)
@@ -102,7 +102,7 @@ def test_where_nothing_was_graded_the_exit_code_says_so(refusing: Refusing) -> N
 
 @pytest.mark.parametrize("status", ["400-context", "400-moderation", "403-moderation", "403", "404"])
 @pytest.mark.parametrize("kind", GRADERS)
-def test_a_refusal_of_one_request_is_that_cases_error(refusing: Refusing, kind: str, status: str) -> None:
+def test_a_refusal_of_one_request_is_the_error_of_that_case(refusing: Refusing, kind: str, status: str) -> None:
     refusing.suite(kind)
     refusing.refuse(status, 5, 7)
     code, data, _ = refusing.command("run", "suite.yaml")
@@ -118,7 +118,7 @@ def test_a_refusal_of_one_request_is_that_cases_error(refusing: Refusing, kind: 
     assert errors == {"c5": "refused", "c7": "refused"}
 
 
-def test_resume_can_finish_a_run_of_which_only_a_refused_case_is_left(refusing: Refusing) -> None:
+def test_resume_can_finish_a_run_with_only_a_refused_case_left(refusing: Refusing) -> None:
     refusing.refuse("403", 5)
     _, data, _ = refusing.command("run", "suite.yaml")
     for _ in range(2):
@@ -130,7 +130,7 @@ def test_resume_can_finish_a_run_of_which_only_a_refused_case_is_left(refusing: 
     assert refusing.outcomes(data) == {"passed": CASES}
 
 
-def test_resume_can_finish_a_run_that_the_refusal_of_one_case_stopped(refusing: Refusing) -> None:
+def test_resume_can_finish_a_run_stopped_by_one_refusal(refusing: Refusing) -> None:
     refusing.suite(concurrency=1)
     refusing.refuse("403", 0)
     (refusing.folder / "cases.jsonl").write_text('{"id": "c0", "input": "answer-0.", "ground_truth": "answer-0."}\n')
@@ -141,7 +141,7 @@ def test_resume_can_finish_a_run_that_the_refusal_of_one_case_stopped(refusing: 
 
 
 @pytest.mark.parametrize("agent", ["model", "function"])
-def test_resume_finishes_although_a_long_row_of_first_cases_is_refused(refusing: Refusing, agent: str) -> None:
+def test_resume_finishes_although_many_first_cases_are_refused(refusing: Refusing, agent: str) -> None:
     if agent == "model":
         target = f"kind: openai, model: m, base_url: '{refusing.server.base_url()}', api_key: none, concurrency: 1"
         graders = "same: {kind: custom-rules, config: {rules: [{condition: word_count_min, value: 1}]}}"
@@ -163,7 +163,7 @@ def test_resume_finishes_although_a_long_row_of_first_cases_is_refused(refusing:
     assert (counts["scored"], counts["total"]) == (1, MANY)
 
 
-def test_resume_can_finish_a_regrade_that_the_refusal_of_one_case_stopped(refusing: Refusing) -> None:
+def test_resume_can_finish_a_regrade_stopped_by_one_refusal(refusing: Refusing) -> None:
     refusing.suite(concurrency=1)
     (refusing.folder / "cases.jsonl").write_text('{"id": "c0", "input": "answer-0.", "ground_truth": "answer-0."}\n')
     _, data, _ = refusing.command("run", "suite.yaml")
@@ -175,7 +175,7 @@ def test_resume_can_finish_a_regrade_that_the_refusal_of_one_case_stopped(refusi
 
 
 @pytest.mark.parametrize("refused", ["quality", "other"])
-def test_what_other_judges_of_the_case_were_paid_for_is_kept(refusing: Refusing, refused: str) -> None:
+def test_grades_of_other_judges_of_the_case_are_stored(refusing: Refusing, refused: str) -> None:
     models = {"quality": "m", "other": "m"} | {({"quality", "other"} - {refused}).pop(): "a"}
     judges = {
         key: GRADERS["model_judge"].format(url=refusing.server.base_url()).replace("model: m", f"model: {model}")
@@ -226,7 +226,7 @@ def test_a_model_as_the_agent_follows_the_same_rule(refusing: Refusing) -> None:
     assert "continue with: gradeline resume" in err
 
 
-def test_the_python_api_gives_a_result_that_says_why_the_run_stopped(refusing: Refusing) -> None:
+def test_the_result_of_the_python_api_has_the_stop_reason(refusing: Refusing) -> None:
     refusing.refuse("401")
     result = run_suite(refusing.folder / "suite.yaml", store="memory://")
     assert (result.exit_code, result.run.status) == (4, "failed")

@@ -113,7 +113,7 @@ class TestRun:
         assert ran.code == 1
         assert "verdict: fail" in ran.out
 
-    def test_failed_calls_make_it_undecided(self, folder: Path) -> None:
+    def test_failed_calls_make_the_verdict_undecided(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "1 / 0 if 'Spain' in text else 0"))
         ran = gradeline(folder, "run", "suite.yaml", "--json")
         assert ran.code == 1
@@ -137,14 +137,14 @@ class TestRun:
         assert two.json["run"]["name"] == "peru"
         assert two.json["summary"]["cases"] == 1
 
-    def test_a_wrong_suite_exits_with_2_and_asks_nobody(self, folder: Path) -> None:
+    def test_an_invalid_suite_exits_with_2_and_makes_no_calls(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE.replace("mode: contains", "mode: contain"))
         ran = gradeline(folder, "run", "suite.yaml")
         assert ran.code == 2
         assert "suite.yaml:5:37: graders.exact.mode: expected one of" in ran.err
         assert not (folder / "calls").exists()
 
-    def test_ctrl_c_finishes_what_is_in_flight_and_resume_goes_on(self, folder: Path) -> None:
+    def test_ctrl_c_finishes_calls_in_flight_and_resume_continues(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "0.05"))
         rows = [{"id": index, "input": f"Capital of {index}", "ground_truth": "x"} for index in range(100)]
         (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -165,7 +165,7 @@ class TestRun:
         assert resumed.json["run"]["status"] == "completed"
         assert calls(folder) == 100
 
-    def test_what_is_said_meanwhile_stands_above_the_live_line(self, folder: Path) -> None:
+    def test_messages_during_a_run_are_above_the_live_line(self, folder: Path) -> None:
         pty = pytest.importorskip("pty")
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "0.5"))
         rows = [{"id": index, "input": f"Capital of {index}", "ground_truth": "x"} for index in range(100)]
@@ -189,7 +189,7 @@ class TestRun:
         assert before.endswith((b"\n", b"\x1b[2K", b"\r")), before[-80:]
 
 
-class TestAfterwards:
+class TestStoredRuns:
     def test_runs_are_listed_shown_and_exported(self, folder: Path) -> None:
         nothing = f"No runs yet in {folder}/.gradeline/store.db. Start one with: gradeline run SUITE\n"
         assert gradeline(folder, "list").out == nothing
@@ -207,7 +207,7 @@ class TestAfterwards:
         assert (folder / "out.jsonl").read_text().splitlines() == lines
         assert gradeline(folder, "show", "nonsense").code == 2
 
-    def test_a_regrade_asks_nobody_and_names_its_parent(self, folder: Path) -> None:
+    def test_a_regrade_makes_no_calls_and_names_its_parent(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "1 / 0 if 'Spain' in text else 0"))
         first = gradeline(folder, "run", "suite.yaml", "--json").json["run"]["id"]
         (folder / "suite.yaml").write_text(SUITE.replace("mode: contains", "mode: exact"))
@@ -224,14 +224,14 @@ class TestAfterwards:
         assert ran.code == 2
         assert "changed since the run began" in ran.err
 
-    def test_a_chosen_part_resumes_as_that_part(self, folder: Path) -> None:
+    def test_a_selection_of_cases_resumes_as_that_selection(self, folder: Path) -> None:
         gradeline(folder, "run", "suite.yaml", "--limit", "2", "--repeats", "2")
         resumed = gradeline(folder, "resume", "latest", "--json")
         assert (resumed.json["summary"]["cases"], resumed.json["summary"]["repeats"]) == (2, 2)
         assert calls(folder) == 4
 
     @pytest.mark.parametrize(("baseline", "code"), [((), 0), (("--baseline", "before"), 3)])
-    def test_of_several_models_those_that_were_not_come_to_are_run_by_resume(
+    def test_resume_runs_the_models_that_were_not_reached(
         self, folder: Path, baseline: tuple[str, ...], code: int
     ) -> None:
         """The first is whole, the second dies in its midst, the third was never begun; letta's files are of all.
@@ -265,7 +265,7 @@ class TestAfterwards:
         again = gradeline(folder, "resume", "latest", "--json")
         assert again.json["run"]["name"] == "mine [third]"
 
-    def test_a_run_that_lives_is_not_resumed_beside_itself(self, folder: Path) -> None:
+    def test_a_live_run_cannot_be_resumed(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "30"))
         running = subprocess.Popen([COMMAND, "run", "suite.yaml"], cwd=folder, stdout=subprocess.DEVNULL)
         try:
@@ -294,7 +294,7 @@ class TestAfterwards:
         assert resumed.json["summary"]["cases"] == 4
         assert len(resumed.json["run"]["target"]["earlier_fingerprints"]) == 1
 
-    def test_a_bad_row_ends_the_run_with_its_place(self, folder: Path) -> None:
+    def test_an_invalid_row_ends_the_run_with_its_place(self, folder: Path) -> None:
         with (folder / "cases.jsonl").open("a") as cases:
             cases.write('\n{"inptu": "q"}\n')
         ran = gradeline(folder, "run", "suite.yaml")
@@ -311,7 +311,7 @@ class TestAfterwards:
 
 
 class TestCached:
-    def test_a_setup_that_needs_a_client_is_left_out_with_a_warning(self, folder: Path) -> None:
+    def test_a_setup_that_needs_a_client_is_skipped_with_a_warning(self, folder: Path) -> None:
         assert gradeline(folder, "run", "suite.yaml", "--output", "out").code == 0
         (folder / "prepare.py").write_text(
             "from letta_evals.decorators import suite_setup\n@suite_setup\ndef prepare(client): client.agents.list()\n"
@@ -324,7 +324,7 @@ class TestCached:
 
 
 class TestValidate:
-    def test_a_sound_suite_is_valid_and_nobody_is_asked(self, folder: Path) -> None:
+    def test_a_valid_suite_makes_no_calls(self, folder: Path) -> None:
         ran = gradeline(folder, "validate", "suite.yaml", "--json")
         assert (ran.code, ran.json) == (0, {"valid": True, "errors": [], "warnings": []})
         assert not (folder / "calls").exists()
@@ -338,14 +338,14 @@ class TestValidate:
             ("cases.jsonl", "case.jsonl", "did you mean 'cases.jsonl'"),
         ],
     )
-    def test_what_a_run_would_miss_is_found(self, folder: Path, old: str, new: str, message: str) -> None:
+    def test_missing_requirements_of_a_run_are_found(self, folder: Path, old: str, new: str, message: str) -> None:
         (folder / "suite.yaml").write_text(SUITE.replace(old, new))
         ran = gradeline(folder, "validate", "suite.yaml", "--json")
         assert ran.code == 2
         assert any(message in error["message"] for error in ran.json["errors"])
         assert set(ran.json["errors"][0]) == {"file", "line", "column", "path", "message"}
 
-    def test_faults_of_file_code_and_cases_are_reported_together(self, folder: Path) -> None:
+    def test_problems_of_file_code_and_cases_are_reported_together(self, folder: Path) -> None:
         text = SUITE.replace("function: polite", "function: exact_mach, extractor: agent.py:answer")
         (folder / "suite.yaml").write_text(text)
         (folder / "cases.jsonl").write_text('{"input": "q"}\n{"inptu": "q"}\n')
@@ -370,7 +370,7 @@ class TestValidate:
             f"  {folder}/cases.jsonl:2",
         ]
 
-    def test_faults_of_code_do_not_wait_for_those_of_the_file(self, folder: Path) -> None:
+    def test_problems_of_code_are_reported_with_those_of_the_file(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE.replace("mode: contains", "mode: contain"))
         (folder / "graders.py").write_text("import sys\nsys.exit(3)\n")
         ran = gradeline(folder, "validate", "suite.yaml")
@@ -387,22 +387,22 @@ class TestValidate:
             assert ran.code == 2
             assert f"{folder}/graders.py:3: ended the process that loads it (exit code 0)" in ran.err
 
-    def test_a_function_of_the_folder_that_is_given_as_a_kind_is_offered(self, folder: Path) -> None:
+    def test_a_function_used_as_a_kind_is_suggested(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE.replace("kind: tool, function: polite", "kind: polite"))
         assert (
             "'polite' is a function of graders.py; write kind: tool, function: polite"
             in gradeline(folder, "validate", "suite.yaml").err
         )
 
-    def test_a_bad_row_of_the_dataset_is_found(self, folder: Path) -> None:
+    def test_an_invalid_dataset_row_is_found(self, folder: Path) -> None:
         (folder / "cases.jsonl").write_text('{"input": "q"}\n{"inptu": "q"}\n')
         ran = gradeline(folder, "validate", "suite.yaml")
         assert ran.code == 2
         assert "cases.jsonl:2" in ran.err
 
 
-class TestAroundIt:
-    def test_a_shell_completes_commands_and_runs(self, folder: Path) -> None:
+class TestOutput:
+    def test_shell_completion_of_commands_and_runs(self, folder: Path) -> None:
         report = gradeline(folder, "run", "suite.yaml", "--json").json["run"]["id"]
 
         def completed(words: str, at: int) -> list[str]:
@@ -419,13 +419,13 @@ class TestAroundIt:
         assert completed("gradeline show ", 2) == ["latest", report[:8]]
         assert completed(f"gradeline resume {report[:3]}", 2) == [report[:8]]
 
-    def test_a_pipeline_that_shows_summaries_gets_one(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_ci_job_summary_is_written(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(folder / "summary.md"))
         gradeline(folder, "run", "suite.yaml")
         assert "exact" in (folder / "summary.md").read_text()
         assert "pass" in (folder / "summary.md").read_text().splitlines()[0].lower()
 
-    def test_the_worst_cases_stand_behind_the_table(self, folder: Path) -> None:
+    def test_the_worst_cases_follow_the_table(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "1 / 0 if 'Spain' in text else 0"))
         report = gradeline(folder, "run", "suite.yaml").out
         assert "worst cases" in report
@@ -433,13 +433,13 @@ class TestAroundIt:
         assert [line.split()[:3] for line in lines[2:4]] == [["Spain", "–", "call"], ["Peru", "exact", "fail"]]
         assert "ZeroDivisionError: division by zero" in lines[2]
 
-    def test_a_stored_run_is_shown_with_the_verdict_it_had(self, folder: Path) -> None:
+    def test_a_stored_run_is_shown_with_its_verdict(self, folder: Path) -> None:
         ran = gradeline(folder, "run", "suite.yaml", "--json").json
         shown = gradeline(folder, "show", "latest", "--json")
         assert (shown.code, shown.json) == (0, ran)
 
 
-def test_a_grader_of_ours_that_needs_a_worker_gets_one(tmp_path: Path) -> None:
+def test_a_built_in_grader_that_needs_a_worker_gets_one(tmp_path: Path) -> None:
     rows = [{"id": number, "input": f"x{number}ab", "ground_truth": "a(?=b)"} for number in range(40)]
     suite = {
         "name": "lookahead",

@@ -107,7 +107,7 @@ def test_a_secret_may_be_for_a_key_of_the_store(tmp_path: Path, run: Run) -> Non
     assert f"for keys of scope admin, and {key.id}" in run("set", "TOKEN", *options, given=VALUE).stdout
 
 
-def test_in_a_terminal_the_value_is_asked_for_and_not_shown(tmp_path: Path) -> None:
+def test_in_a_terminal_the_value_is_prompted_for_and_not_shown(tmp_path: Path) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(tmp_path)
@@ -127,7 +127,7 @@ def test_in_a_terminal_the_value_is_asked_for_and_not_shown(tmp_path: Path) -> N
     assert stored(tmp_path)[0] == {"TOKEN": VALUE}
 
 
-def test_a_note_names_secrets_that_another_key_encrypted(run: Run) -> None:
+def test_secrets_encrypted_with_another_key_are_noted(run: Run) -> None:
     run("set", "OLD", "--host", "agent.test", given=VALUE)
     done = run("set", "NEW", "--host", "agent.test", given=VALUE, master="another master key, long enough")
     assert done.code == 0
@@ -140,8 +140,16 @@ def test_a_note_names_secrets_that_another_key_encrypted(run: Run) -> None:
         (("set", "A", "--host", "agent.test", VALUE), "", "the value of a secret is not an argument"),
         (("set", "A"), VALUE, "Missing option '--host'"),
         (("set", "A", "--host", "agent.test"), "", "value: string should have at least 8 characters"),
-        (("set", "A", "--host", "agent.test"), "Bearer short", "value: a secret must have at least 8 characters after Bear"),
-        (("set", "A", "--host", "agent.test"), "two\nlines of it", "value: a secret must not be blank or contain line breaks"),
+        (
+            ("set", "A", "--host", "agent.test"),
+            "Bearer short",
+            "value: a secret must have at least 8 characters after Bear",
+        ),
+        (
+            ("set", "A", "--host", "agent.test"),
+            "two\nlines of it",
+            "value: a secret must not be blank or contain line breaks",
+        ),
         (("set", "A", "--host", "http://agent.test"), VALUE, "--host: write host or host:port"),
         (("set", "A", "--host", "agent.test", "--key", "0123456789ab"), VALUE, "no key '0123456789ab'"),
         (("set", "A", "--host", "agent.test", "--from-env", "ABSENT"), "", "the variable 'ABSENT' is not set"),
@@ -151,7 +159,7 @@ def test_a_note_names_secrets_that_another_key_encrypted(run: Run) -> None:
         (("list", "--store", "memory://"), "", "memory:// ends with this process"),
     ],
 )
-def test_a_wrong_call_says_what_to_do_and_repeats_no_value(
+def test_invalid_usage_has_a_remedy_and_repeats_no_value(
     run: Run, arguments: tuple[str, ...], given: str, said: str
 ) -> None:
     done = run(*arguments, given=given)

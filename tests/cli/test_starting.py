@@ -49,7 +49,7 @@ def content(folder: Path) -> dict[str, str]:
 
 
 class TestInit:
-    def test_a_suite_for_python_runs_at_once_by_the_commands_that_are_told(self, tmp_path: Path) -> None:
+    def test_a_python_suite_runs_with_the_printed_commands(self, tmp_path: Path) -> None:
         begun = gradeline(tmp_path, "init", "my evals", "--json")
         names = ["suite.yaml", "cases.jsonl", "graders.py", "agent.py", "suite.schema.json"]
         assert begun.json == {
@@ -62,7 +62,7 @@ class TestInit:
         assert (run.code, run.err) == (0, "")
         assert "verdict: pass" in run.out
 
-    def test_what_it_says(self, tmp_path: Path) -> None:
+    def test_the_printed_output(self, tmp_path: Path) -> None:
         assert gradeline(tmp_path, "init") == Ran(
             0,
             "wrote suite.yaml\nwrote cases.jsonl\nwrote graders.py\nwrote agent.py\nwrote suite.schema.json\n"
@@ -78,7 +78,7 @@ class TestInit:
         ]
 
     @pytest.mark.parametrize("target", TARGETS)
-    def test_what_it_writes_is_valid(self, tmp_path: Path, target: str) -> None:
+    def test_the_written_suite_is_valid(self, tmp_path: Path, target: str) -> None:
         assert gradeline(tmp_path, "init", "a/b", "--target", target).code == 0
         assert content(tmp_path / "a" / "b") == {**starter_files(target), "suite.schema.json": schema_text()}
         assert gradeline(tmp_path, "validate", "a/b/suite.yaml", "--json").json == {
@@ -88,11 +88,11 @@ class TestInit:
         }
 
     @pytest.mark.parametrize("target", ["command", "replay"])
-    def test_what_needs_no_agent_of_its_own_runs_at_once(self, tmp_path: Path, target: str) -> None:
+    def test_a_suite_without_an_agent_runs_at_once(self, tmp_path: Path, target: str) -> None:
         gradeline(tmp_path, "init", "evals", "--target", target)
         assert gradeline(tmp_path, "run", "evals/suite.yaml", "--json").json["verdict"]["result"] == "pass"
 
-    def test_a_suite_for_http_asks_the_agent_that_it_tells_to_start(self, tmp_path: Path, agent: int) -> None:
+    def test_an_http_suite_calls_the_agent_it_says_to_start(self, tmp_path: Path, agent: int) -> None:
         begun = gradeline(tmp_path, "init", "--target", "http")
         start = "python -m gradeline.demo.agent --port 9000"
         assert f"  {start}   # in another terminal\n  gradeline run suite.yaml\n" in begun.out
@@ -103,7 +103,7 @@ class TestInit:
         assert run.json["summary"]["responses"] == {"success": 4, "error": 0, "timeout": 0}
         assert run.json["summary"]["graders"]["right"]["mean"] == 1.0
 
-    def test_nothing_that_exists_is_written_over(self, tmp_path: Path) -> None:
+    def test_existing_files_are_not_overwritten(self, tmp_path: Path) -> None:
         (tmp_path / "agent.py").write_text("mine")
         (tmp_path / "suite.yaml").symlink_to("nowhere")
         refused = gradeline(tmp_path, "init")
@@ -115,7 +115,7 @@ class TestInit:
         )
         assert content(tmp_path) == {"agent.py": "mine"}
 
-    def test_force_writes_over_what_exists(self, tmp_path: Path) -> None:
+    def test_force_overwrites_existing_files(self, tmp_path: Path) -> None:
         (tmp_path / "agent.py").write_text("mine")
         (tmp_path / "other.py").write_text("mine")
         assert gradeline(tmp_path, "init", ".", "--force").code == 0
@@ -129,13 +129,13 @@ class TestInit:
             ("/proc/evals", "gradeline: /proc/evals/suite.yaml: cannot write: No such file or directory; choose"),
         ],
     )
-    def test_where_it_cannot_write_it_says_so(self, tmp_path: Path, folder: str, message: str) -> None:
+    def test_an_unwritable_path_is_reported(self, tmp_path: Path, folder: str, message: str) -> None:
         (tmp_path / "file").write_text("")
         refused = gradeline(tmp_path, "init", folder)
         assert (refused.code, refused.out) == (2, "")
         assert refused.err.startswith(message)
 
-    def test_an_unknown_target_is_refused_with_those_there_are(self, tmp_path: Path) -> None:
+    def test_an_unknown_target_is_refused_with_the_known_ones(self, tmp_path: Path) -> None:
         refused = gradeline(tmp_path, "init", "--target", "ftp")
         assert refused.code == 2
         assert "'ftp' is not one of 'python', 'http', 'command', 'replay'" in refused.err
@@ -215,7 +215,7 @@ class TestSchema:
         again = gradeline(tmp_path, "schema", "--output", "new/suite.schema.json", "--json")
         assert again.json == {"written": ["new/suite.schema.json"], "next": []}
 
-    def test_where_it_cannot_write_it_says_so(self, tmp_path: Path) -> None:
+    def test_an_unwritable_path_is_reported(self, tmp_path: Path) -> None:
         refused = gradeline(tmp_path, "schema", "--output", ".")
         assert refused == Ran(2, "", "gradeline: .: cannot write: Is a directory; choose another path\n")
 

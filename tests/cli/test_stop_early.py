@@ -21,7 +21,9 @@ def test_the_progress_line_shows_the_last_look() -> None:
     assert progress.done == 97
 
 
-def test_without_a_baseline_it_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_baseline_stop_early_is_refused_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("suite.yaml").write_text(
         'name: one\ndataset: [{input: "1", ground_truth: "1"}]\ntarget: {kind: replay, responses: a.jsonl}\n'

@@ -85,7 +85,7 @@ def test_a_store_moves_to_postgresql_and_back(postgres_url: str, tmp_path: Path)
     assert back["tables"] == run(tmp_path, "backup", "b.db", "--store", "store.db", "--json").json["tables"]
 
 
-def test_a_backup_during_a_run_is_whole_and_disturbs_nothing(store: str, tmp_path: Path) -> None:
+def test_a_backup_during_a_run_is_complete_and_does_not_disturb_it(store: str, tmp_path: Path) -> None:
     with EchoAgent(0.01) as agent, Server(store) as server:
         going = server.data("POST", "/api/evaluations", {"suite": suite_of(agent, 150, concurrency=5)})["id"]
         agent.wait_for(20)
@@ -100,7 +100,7 @@ def test_a_backup_during_a_run_is_whole_and_disturbs_nothing(store: str, tmp_pat
     assert run(tmp_path, "check", "--store", "b.db", "--json").json["faults"] == []
 
 
-def test_faults_end_with_one_and_are_named(store: str, tmp_path: Path) -> None:
+def test_problems_are_named_and_exit_with_1(store: str, tmp_path: Path) -> None:
     fill(store)
     change(store, "UPDATE {}case_totals SET live = 9")
     ran = run(tmp_path, "check", "--store", store)
@@ -109,7 +109,7 @@ def test_faults_end_with_one_and_are_named(store: str, tmp_path: Path) -> None:
     assert "1 faults in" in ran.out
 
 
-def test_prune_shows_first_and_deletes_then(store: str, tmp_path: Path) -> None:
+def test_prune_previews_before_deleting(store: str, tmp_path: Path) -> None:
     fill(store)
     change(store, "UPDATE {}jobs SET state = 'done'")
     rules = ("--keep", "0", "--store", store)
@@ -137,7 +137,7 @@ def test_prune_shows_first_and_deletes_then(store: str, tmp_path: Path) -> None:
         (("prune", "--older-than", "soon", "--store", "there.db"), "invalid age 'soon': use a whole number and h, d or w"),
     ],
 )  # fmt: skip
-def test_a_wrong_call_says_what_to_do(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_invalid_usage_has_a_remedy(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     SqliteStorage(tmp_path / "there.db").close()
     ran = run(tmp_path, *arguments)
     assert ran.code == 2, ran

@@ -69,14 +69,14 @@ def runs(folder: Path) -> list[dict[str, str]]:
 class TestNoReader:
     @pytest.mark.parametrize(("suite", "code"), [("suite.yaml", 0), ("strict.yaml", 1)])
     @pytest.mark.parametrize("options", [(), ("--json",), ("--quiet",)])
-    def test_a_run_is_stored_and_ends_with_its_own_exit_code(
+    def test_a_run_is_stored_and_exits_with_its_code(
         self, folder: Path, suite: str, code: int, options: tuple[str, ...]
     ) -> None:
         ran = command(folder, "run", suite, *options, stdout=closed_pipe())
         assert (ran.returncode, ran.stderr) == (code, b"")
         assert [run["status"] for run in runs(folder)] == ["completed"]
 
-    def test_a_run_without_standard_error_is_stored_too(self, folder: Path) -> None:
+    def test_a_run_without_standard_error_is_stored(self, folder: Path) -> None:
         ran = command(folder, "run", "suite.yaml", stdout=closed_pipe(), stderr=closed_pipe())
         assert ran.returncode == 0
         assert [run["status"] for run in runs(folder)] == ["completed"]
@@ -111,12 +111,12 @@ class TestNoReader:
             ("grade exact_match --expected a", 1),
         ],
     )
-    def test_every_command_ends_quietly_with_its_own_exit_code(self, stored: Path, arguments: str, code: int) -> None:
+    def test_every_command_exits_quietly_with_its_code(self, stored: Path, arguments: str, code: int) -> None:
         ran = command(stored, *arguments.split(), stdout=closed_pipe())
         assert (ran.returncode, ran.stderr) == (code, b"")
 
     @pytest.mark.parametrize("arguments", [["show", "nosuch"], ["nosuch"], ["run", "nosuch.yaml"]], ids=" ".join)
-    def test_an_error_that_no_one_can_read_keeps_its_exit_code(self, stored: Path, arguments: list[str]) -> None:
+    def test_an_unread_error_keeps_its_exit_code(self, stored: Path, arguments: list[str]) -> None:
         assert command(stored, *arguments, stdout=closed_pipe(), stderr=closed_pipe()).returncode == 2
 
     def test_an_export_ends_when_its_reader_does(self, stored: Path) -> None:

@@ -113,7 +113,7 @@ def printed(width: int, *rows: tuple[str, ...]) -> list[str]:
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
-def test_rows_below_their_titles_where_they_fit() -> None:
+def test_rows_that_fit_are_a_table() -> None:
     assert printed(40, ("first", "10", "done", "because"), ("second", "9", "failed", "of that")) == [
         "name     n  state   why",
         "first   10  done    because",
@@ -121,7 +121,7 @@ def test_rows_below_their_titles_where_they_fit() -> None:
     ]
 
 
-def test_a_long_name_is_folded_in_its_column() -> None:
+def test_a_long_name_is_wrapped_in_its_column() -> None:
     assert printed(40, ("a_name_of_many_letters", "10", "done", "because")) == [
         "name                 n  state  why",
         "a_name_of_many_let  10  done   because",
@@ -129,7 +129,7 @@ def test_a_long_name_is_folded_in_its_column() -> None:
     ]
 
 
-def test_a_block_for_each_row_where_they_do_not() -> None:
+def test_rows_that_do_not_fit_are_blocks() -> None:
     assert printed(24, ("a_name_of_many_letters_and_more", "10", "done", "because it is so")) == [
         "a_name_of_many_letters_a",
         "nd_more",

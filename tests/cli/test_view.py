@@ -69,12 +69,12 @@ def test_it_serves_the_store_of_the_project_until_it_is_interrupted(tmp_path: Pa
     assert (process.wait(timeout=15), process.communicate()) == (0, ("", ""))
 
 
-def test_two_of_them_have_ports_of_their_own(start: Start) -> None:
+def test_two_servers_use_different_ports(start: Start) -> None:
     urls = {line(start("--no-browser", "--quiet", "--store", "memory://")).strip() for _ in range(2)}
     assert len(urls) == 2
 
 
-def test_it_says_where_it_is_and_opens_that_in_the_browser(tmp_path: Path, start: Start) -> None:
+def test_it_prints_its_url_and_opens_it_in_the_browser(tmp_path: Path, start: Start) -> None:
     seen = tmp_path / "seen"
     browser = tmp_path / "browser"
     # the pipe is opened for reading below: the test goes on when the browser was called
@@ -88,7 +88,7 @@ def test_it_says_where_it_is_and_opens_that_in_the_browser(tmp_path: Path, start
     assert seen.read_text() == url
 
 
-def test_no_browser_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_browser_option_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
     import webbrowser
 
     called: list[str] = []
@@ -98,7 +98,7 @@ def test_no_browser_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert called == ["http://127.0.0.1:1"]
 
 
-def test_a_store_that_cannot_be_opened_is_told_in_one_line(tmp_path: Path, start: Start) -> None:
+def test_a_store_that_cannot_be_opened_is_reported_in_one_line(tmp_path: Path, start: Start) -> None:
     (tmp_path / "no.db").write_text("this is no database, however long one looks at it" * 10)
     process = start("--no-browser", "--store", str(tmp_path / "no.db"))
     message, error = process.communicate(timeout=15)

@@ -86,28 +86,28 @@ def at_first_down(case: str, asked: int) -> str | None:
 
 class TestAKilledRun:
     @pytest.mark.parametrize("name", FAILPOINTS)
-    def test_goes_on_after_a_kill_at_a_named_place(self, rig: Rig, name: str) -> None:
+    def test_continues_after_a_kill_at_a_named_point(self, rig: Rig, name: str) -> None:
         for nth in PASSES.get(name, CASE_PASSES):
             assert rig.go_on(AtFailpoint(name, nth)).killed
         rig.finish()
 
-    def test_goes_on_after_kills_at_one_place_after_the_other(self, rig: Rig) -> None:
+    def test_continues_after_kills_at_successive_points(self, rig: Rig) -> None:
         for name, nth in (("batch-written", 3), ("response-stored", 30), ("run-saved", 1), ("graded", 20)):
             assert rig.go_on(AtFailpoint(name, nth)).killed
         rig.finish()
 
-    def test_goes_on_after_kills_while_the_agent_thinks(self, rig: Rig) -> None:
+    def test_continues_after_kills_during_a_call(self, rig: Rig) -> None:
         for nth in (1, 40, 30):
             assert rig.go_on(AtCall(nth)).killed
         assert rig.finish().json == rig.call("show", "latest").json
 
-    def test_goes_on_after_kills_at_any_time(self, rig: Rig) -> None:
+    def test_continues_after_kills_at_any_time(self, rig: Rig) -> None:
         moments = random.Random(5)
         for _ in range(3):
             rig.go_on(After(moments.uniform(0.1, 0.9)))
         rig.finish()
 
-    def test_goes_on_although_nobody_has_buried_the_killed_process(self, rig: Rig) -> None:
+    def test_continues_although_the_killed_process_was_not_reaped(self, rig: Rig) -> None:
         process = rig.start("run", "suite.yaml")
         until(lambda: len(rig.agent.calls) >= 10)
         process.kill()
@@ -132,7 +132,7 @@ def lives(pid: str) -> bool:
         return False
 
 
-class TestAnAnswerThatReplacesAnother:
+class TestReplacedResponse:
     """Between its commit and that of its grades a kill must not leave it with the grades of the other."""
 
     def test_is_graded_where_the_first_call_had_failed(self, make_rig: MakeRig) -> None:
@@ -205,13 +205,13 @@ def with_grader(name: str) -> str:
 
 
 class TestGrading:
-    def test_sees_an_answer_only_after_it_is_stored(self, make_rig: MakeRig) -> None:
+    def test_starts_after_the_response_is_stored(self, make_rig: MakeRig) -> None:
         rig = make_rig(sound, suite=with_grader("peek"), graders=PEEKING)
         ran = rig.go_on()
         column = ran.json["summary"]["graders"]["peek"]
         assert (column["passed"], column["total"]) == (len(rig.places), len(rig.places))
 
-    def test_that_is_slow_is_killed_without_the_loss_of_an_answer(self, make_rig: MakeRig) -> None:
+    def test_slow_grading_is_killed_without_losing_a_response(self, make_rig: MakeRig) -> None:
         rig = make_rig(sound, cases=10, suite=with_grader("slow"), graders=SLOW)
         slow = Once(lambda: (rig.folder / "began").exists() and responses_in(rig.store) == len(rig.places))
         assert rig.go_on(slow).killed
@@ -229,7 +229,7 @@ def responses_in(store: Path) -> int:
 
 
 class TestResumes:
-    def test_at_the_same_time_leave_the_run_to_one_of_them(self, rig: Rig) -> None:
+    def test_concurrent_resumes_leave_the_run_to_one_process(self, rig: Rig) -> None:
         assert rig.go_on(AtFailpoint("response-stored", 20)).killed
         first = len(rig.agent.calls)
         rig.agent.may_answer.clear()
@@ -246,7 +246,7 @@ class TestResumes:
 
 
 class TestARegrade:
-    def test_that_was_killed_goes_on_without_the_agent(self, rig: Rig) -> None:
+    def test_a_killed_regrade_continues_without_the_agent(self, rig: Rig) -> None:
         assert rig.go_on().code == 0
         asked = len(rig.agent.calls)
         suite = rig.folder / "suite.yaml"
@@ -262,14 +262,14 @@ class TestARegrade:
 
 
 @pytest.mark.skipif(why_no_strace() is not None, reason=str(why_no_strace()))
-class TestTheDisk:
+class TestDisk:
     def test_a_kill_at_a_sync_loses_nothing(self, rig: Rig) -> None:
         """The first ones come while the store is made, the others while batches are committed."""
         for nth in ("3", "9", "8", "1", "6"):
             assert rig.go_on(AtSyscall(nth)).killed
         rig.finish()
 
-    def test_a_slow_one_has_a_thread_and_loses_nothing(self, rig: Rig) -> None:
+    def test_a_slow_disk_uses_a_thread_and_loses_nothing(self, rig: Rig) -> None:
         """Each sync takes longer than a commit in the event loop may; the kills come while the thread commits."""
         rig.disk = AtSyscall("1+", "delay_exit=8000")
         for name in ("batch-written", "response-stored", "batch-committed", "grade-queued"):
@@ -285,7 +285,7 @@ class TestTheDisk:
         ],
         ids=["a sync fails", "every sync fails from then on", "the disk is full"],
     )
-    def test_a_fault_ends_the_run_and_loses_nothing(self, rig: Rig, blow: Blow, remedy: str) -> None:
+    def test_a_disk_error_ends_the_run_and_loses_nothing(self, rig: Rig, blow: Blow, remedy: str) -> None:
         SqliteStorage(rig.store).close()  # created first, so that the fault comes while answers are stored
         ended = rig.go_on(blow)
         assert (ended.code, ended.out) == (4, "")
@@ -323,7 +323,7 @@ class FullDisk(SqliteStorage):
         return Writer(refuse)
 
 
-def test_nobody_is_asked_any_more_once_an_answer_could_not_be_stored(tmp_path: Path) -> None:
+def test_no_calls_are_made_after_a_failed_write(tmp_path: Path) -> None:
     target = Asked()
     with FullDisk(tmp_path / "store.db") as storage:
         run = storage.get_run(storage.save_run(Run(name="full", suite="full")))

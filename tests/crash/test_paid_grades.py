@@ -44,7 +44,7 @@ def judged(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-def test_what_counted_as_done_is_stored_and_not_judged_again(tmp_path: Path, concurrency: int) -> None:
+def test_a_finished_grade_is_stored_and_not_judged_again(tmp_path: Path, concurrency: int) -> None:
     with FakeJudge(items={"good": Truth(quality=0.9)}).in_thread() as judge:
         suite = SUITE.replace("URL", judge.base_url()).replace("CONCURRENCY", str(concurrency))
         (tmp_path / "suite.yaml").write_text(suite)

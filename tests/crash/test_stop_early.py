@@ -43,7 +43,7 @@ def suite(folder: Path, wrong: int) -> str:
     return "suite.json"
 
 
-def test_a_killed_run_comes_to_the_same_decision(tmp_path: Path) -> None:
+def test_a_killed_run_reaches_the_same_decision(tmp_path: Path) -> None:
     assert gradeline(tmp_path, "run", suite(tmp_path, CASES), "--name", "base").returncode == 0
     options = ("--baseline", "base", "--stop-early", "--seed", "3")
     whole = shown(gradeline(tmp_path, "run", suite(tmp_path, 4), *options))
@@ -58,7 +58,7 @@ def test_a_killed_run_comes_to_the_same_decision(tmp_path: Path) -> None:
         assert again["verdict"]["gates"] == whole["verdict"]["gates"]
 
 
-def test_a_killed_resume_of_all_cases_asks_the_rest(tmp_path: Path) -> None:
+def test_a_killed_resume_of_all_cases_runs_the_rest(tmp_path: Path) -> None:
     assert gradeline(tmp_path, "run", suite(tmp_path, CASES), "--name", "base").returncode == 0
     options = ("--baseline", "base", "--stop-early", "--seed", "3", "--name", "new")
     assert "stopped" in shown(gradeline(tmp_path, "run", suite(tmp_path, 4), *options))

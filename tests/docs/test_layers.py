@@ -20,13 +20,13 @@ def enforced_bands() -> list[set[str]]:
     return [{name.strip().removeprefix("gradeline.") for name in re.split("[|:]", layer)} for layer in layers]
 
 
-def test_the_drawing_shows_the_bands_that_are_enforced() -> None:
+def test_the_diagram_shows_the_enforced_layers() -> None:
     bands = _BAND.findall(SECTION)
     assert [int(number) for number, _, _ in bands] == list(range(1, 9))
     assert [set(packages.split(" · ")) for _, _, packages in bands] == enforced_bands()
 
 
-def test_every_package_has_a_band() -> None:
+def test_every_package_has_a_layer() -> None:
     modules = {path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert set().union(*enforced_bands()) == modules | packages

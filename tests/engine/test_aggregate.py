@@ -58,7 +58,7 @@ def test_scores_of_0_and_1_have_the_interval_of_a_proportion() -> None:
     assert (shown.mean, shown.pass_rate) == (0.8, 0.8)
 
 
-def test_a_few_scores_that_are_all_the_same_are_not_certain() -> None:
+def test_few_equal_scores_have_an_interval_with_a_width() -> None:
     shown = summary([0.6] * 5)
     assert shown.mean == pytest.approx(0.6)
     assert shown.mean_ci is not None
@@ -84,7 +84,7 @@ def repeated(rates: list[float], repeats: int, draw: random.Random) -> GraderSum
     return complete(summarise(run, counts), measure(run, [page], counts)).graders["exact"]
 
 
-def test_repeats_of_a_case_are_no_new_cases() -> None:
+def test_repeats_do_not_count_as_cases() -> None:
     draw = random.Random(3)
     covered = 0
     for _ in range(500):
@@ -95,7 +95,7 @@ def test_repeats_of_a_case_are_no_new_cases() -> None:
     assert 0.93 <= covered / 500 <= 0.99
 
 
-def test_repeats_that_all_pass_are_as_sure_as_so_many_cases() -> None:
+def test_repeats_that_all_pass_have_the_interval_of_their_cases() -> None:
     assert repeated([1.0] * 10, 5, random.Random(1)).mean_ci == summary([1.0] * 10).mean_ci
 
 
@@ -108,7 +108,7 @@ def test_repeats_that_all_pass_are_as_sure_as_so_many_cases() -> None:
         (["success", "error", "success"], [0.5, None, None], 0.5, 1),
     ],
 )
-def test_answers_of_unknown_cost_are_counted_and_not_taken_for_free(
+def test_responses_of_unknown_cost_are_counted_and_not_free(
     statuses: list[str], costs: list[float | None], agent: float | None, unknown: int
 ) -> None:
     cases = [str(number) for number in range(len(costs))]

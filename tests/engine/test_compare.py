@@ -107,7 +107,7 @@ class TestPairing:
         assert (found.baseline, found.candidate, found.improved, found.same) == (0.5, 0.75, 1, 1)
         assert "repeats: 1 against 3" in comparison.reasons
 
-    def test_a_missing_score_is_no_zero(self, storage: Storage) -> None:
+    def test_a_missing_score_is_not_zero(self, storage: Storage) -> None:
         base = stored(storage, once({"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0, "only before": 1.0}))
         cand = stored(storage, once({"a": 1.0, "b": "error", "c": "skipped", "d": None, "only after": 1.0}))
         found = compare(storage, base, cand).graders["exact"]
@@ -142,7 +142,9 @@ class TestDecisions:
         ("before", "after", "decision", "code"),
         [(200, 240, "better", 0), (240, 200, "worse", 1), (200, 200, "not_worse", 0), (200, 195, "undecided", 3)],
     )
-    def test_each_has_its_exit_code(self, storage: Storage, before: int, after: int, decision: str, code: int) -> None:
+    def test_each_decision_has_its_exit_code(
+        self, storage: Storage, before: int, after: int, decision: str, code: int
+    ) -> None:
         comparison = compare(storage, stored(storage, many(before)), stored(storage, many(after)))
         assert (comparison.decision, comparison.exit_code) == (decision, code)
         assert (comparison.graders["exact"].cases_to_decide is not None) == (decision == "undecided")
@@ -262,7 +264,7 @@ class TestNoise:
         assert (found.changed, found.same, found.noise, found.within_noise) == (("b",), 2, 0.01, 1)
         assert comparison.reasons == ()
 
-    def test_that_of_the_candidate_is_used_where_the_runs_differ(self, storage: Storage) -> None:
+    def test_the_noise_of_the_candidate_is_used_where_the_runs_differ(self, storage: Storage) -> None:
         comparison = self.compared(storage, 0.05, 0.01)
         assert comparison.graders["exact"].changed == ("b",)
         assert comparison.comparable
@@ -270,7 +272,7 @@ class TestNoise:
         assert self.compared(storage, 0.05, 0.0).graders["exact"].changed == ("a", "b")
         assert self.compared(storage, 0.0, 0.05).graders["exact"].changed == ()
 
-    def test_the_pairs_of_a_gate_have_it(self, storage: Storage) -> None:
+    def test_the_pairs_of_a_gate_have_the_noise(self, storage: Storage) -> None:
         base = stored(storage, self.BEFORE)
         cand = stored(storage, self.AFTER, graders={"exact": RunGrader("k", "f", noise=0.01)})
         assert paired(storage, base, cand, ["exact"])["exact"].noise == 0.01

@@ -285,7 +285,7 @@ def test_all_cases_run_if_the_run_cannot_stop_early(
     assert cases == sorted(cases, key=int)
 
 
-def test_a_baseline_that_was_stopped_is_no_base_for_another_early_end(storage: SqliteStorage, tmp_path: Path) -> None:
+def test_a_stopped_baseline_cannot_stop_another_run(storage: SqliteStorage, tmp_path: Path) -> None:
     stopped = against_baseline(storage, tmp_path, ALL).report.run
     warnings: list[str] = []
     ran = run(storage, suite(tmp_path, ALL), warnings, baseline="new", stop_early=True)
@@ -312,7 +312,7 @@ def test_a_look_with_too_many_cases_without_a_score_decides_nothing(storage: Sql
         ),
     ],
 )
-def test_what_cannot_be_compared_is_refused(
+def test_incomparable_runs_are_refused(
     storage: SqliteStorage, tmp_path: Path, keys: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     run(storage, suite(tmp_path, ALL), name="base")
@@ -404,7 +404,7 @@ def test_the_live_line_shows_the_running_decision(storage: SqliteStorage, tmp_pa
     ]
 
 
-def test_a_decided_run_ends_no_other() -> None:
+def test_a_decided_run_does_not_end_another() -> None:
     async def main() -> None:
         outer = Stop()
         one, other = Stop(outer), Stop(outer)

@@ -65,7 +65,7 @@ class TestInterruptedTasks:
         assert "a number was expected" in caplog.text
 
     @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pipes that asyncio forgot
-    def test_a_program_that_was_just_started_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_subprocess_that_was_just_started_is_not_waited_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Its transport never learns of its pipes, and so never of its end."""
 
         async def interrupted(*_: object) -> None:

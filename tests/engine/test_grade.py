@@ -10,7 +10,7 @@ from gradeline.graders import create as create_grader
 from gradeline.model import Grade, Response, Sample
 
 
-def test_what_waits_for_a_worker_is_not_begun_before() -> None:
+def test_grading_starts_when_a_worker_is_free() -> None:
     """Else the graders beside it would do their work twice."""
     whole = create_extractor("last_assistant")
     own = GraderUse("exact", create_grader("exact_match"), whole)

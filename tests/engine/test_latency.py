@@ -15,11 +15,11 @@ def told(values: list[float]) -> dict[str, float] | None:
     return latencies.summary()
 
 
-def test_no_call_has_none() -> None:
+def test_no_calls_have_no_latency() -> None:
     assert told([]) is None
 
 
-def test_of_some_calls_they_are_exact() -> None:
+def test_percentiles_of_few_calls_are_exact() -> None:
     values = [random.Random(1).uniform(1, 1000) for _ in range(999)]
     ordered = sorted(values)
     assert told(values) == {
@@ -28,7 +28,7 @@ def test_of_some_calls_they_are_exact() -> None:
     }
 
 
-def test_of_many_they_are_right_to_half_a_per_cent() -> None:
+def test_percentiles_of_many_calls_are_within_half_a_per_cent() -> None:
     draw = random.Random(2)
     values = [draw.lognormvariate(4, 1) for _ in range(3 * EXACT)]
     found = told(values)
@@ -39,6 +39,6 @@ def test_of_many_they_are_right_to_half_a_per_cent() -> None:
         assert found[name] == pytest.approx(percentile(ordered, at), rel=0.005)
 
 
-def test_calls_that_took_no_time_are_calls() -> None:
+def test_calls_of_zero_duration_are_counted() -> None:
     found = told([0.0] * (EXACT + 10))
     assert found == {"mean": 0.0, "p50": 0.0, "p95": 0.0, "p99": 0.0}

@@ -142,7 +142,7 @@ class TestARun:
         assert sorted(seen) == ["0", "1", "2", "3", "4"]
 
 
-class TestGoingOn:
+class TestResume:
     def test_a_finished_run_is_reused_whole(self, storage: Storage) -> None:
         agent = Agent()
         order = task(storage, agent)
@@ -167,7 +167,7 @@ class TestGoingOn:
         assert sum(agent.calls.values()) == 200
         assert second.summary.graders["exact"].scored == 200
 
-    def test_failed_calls_are_repeated(self, storage: Storage) -> None:
+    def test_failed_calls_are_retried_on_resume(self, storage: Storage) -> None:
         broken = Agent(fails=lambda sample: int(sample.id) < 5)
         order = task(storage, broken)
         run(storage, order)
@@ -264,7 +264,7 @@ class TestBudgets:
         rest = run(storage, order._replace(limits=CallLimits(budget=RunBudget(calls=20))))
         assert (rest.run.status, sum(agent.calls.values())) == ("completed", 20)
 
-    def test_what_was_paid_ends_it_too(self, storage: Storage) -> None:
+    def test_the_paid_cost_counts_towards_the_limit(self, storage: Storage) -> None:
         agent = Priced()
         result = run(storage, task(storage, agent, 20, limits=CallLimits(1, budget=RunBudget(cost=2.0))))
         assert result.stopped == "the budget of 2 is spent: 2 after 4 calls"

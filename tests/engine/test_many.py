@@ -159,7 +159,7 @@ def test_edited_cases_are_left_out_and_named(storage: Storage) -> None:
     assert (found.cases, found.edited) == (4, ("c1",))
 
 
-def test_names_that_are_wrong_are_listed_together(storage: Storage) -> None:
+def test_invalid_names_are_listed_together(storage: Storage) -> None:
     run = stored(storage, "a", passing(1, 2))
     with pytest.raises(ConfigError) as error:
         find_runs(storage, ["a", "nowhere", "latest", "a"])
@@ -170,7 +170,7 @@ def test_names_that_are_wrong_are_listed_together(storage: Storage) -> None:
     assert error.value.problems[0].message.startswith("no run 'nowhere'; the newest are")
 
 
-def test_a_group_is_named_by_itself_or_by_any_of_its_runs(storage: Storage) -> None:
+def test_a_group_is_found_by_its_id_or_by_any_of_its_runs(storage: Storage) -> None:
     first, second = (stored(storage, name, passing(1, 2), group="g1") for name in "ab")
     stored(storage, "alone", passing(1, 2))
     stored(storage, "single", passing(1, 2), group="g2")
@@ -218,7 +218,7 @@ class TestMatrix:
         assert data["runs"] == {"ID1": "=1+1", "ID2": "b"}
         assert [row["case"] for row in data["rows"]] == ["a", "=cmd", "only b"]
 
-    def test_another_ending_is_refused(self) -> None:
+    def test_another_file_extension_is_refused(self) -> None:
         ending = r"invalid file name 'm\.xlsx': end it with \.csv, \.json, \.jsonl or \.parquet"
         with pytest.raises(ConfigError, match=ending):
             matrix_writer(Path("m.xlsx"))

@@ -24,7 +24,7 @@ def test_a_new_run_calls_every_case_and_repeat_in_order() -> None:
     ]
 
 
-def test_what_is_answered_and_graded_is_reused() -> None:
+def test_stored_responses_and_grades_are_reused() -> None:
     stored = [kept(case, exact="f1", rules="f2") for case in "abc"]
     assert [(one.work, one.graders) for one in planned(*stored)] == [(Work.REUSE, ())] * 3
 

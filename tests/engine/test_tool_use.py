@@ -90,7 +90,7 @@ STEPS = [
         {"kind": "http", "response": {"trajectory": "steps", "tool_calls": "calls"}},
     ],
 )
-def test_the_answer_is_graded_where_the_reported_messages_end_without_it(
+def test_the_answer_is_graded_if_the_messages_lack_it(
     tmp_path: Path, url: str, target: dict[str, Any], asked: str | list[str]
 ) -> None:
     _Agent.answer = {"output": "done", "steps": STEPS, "calls": [{"name": "look"}]}

@@ -51,20 +51,20 @@ def test_each_turn_is_graded_with_its_own_expectation() -> None:
     assert [turn["score"] for turn in grade.metadata["per_turn_grades"]] == [1.0, 1.0, 0.0]
 
 
-def test_a_turn_keeps_what_is_known_of_tool_use() -> None:
+def test_a_turn_keeps_its_known_tool_use() -> None:
     for texts in (said("A", "B", "C").steps, Trajectory.of_turn_texts(["A", "B", "C"])):
         turns = turns_of(SAMPLE, Response(text="C", trajectory=texts))
         assert [turn.response.text for turn in turns] == ["A", "B", "C"]
         assert {turn.response.steps.tools_known for turn in turns} == {texts.tools_known}
 
 
-def test_a_conversation_passes_where_every_turn_does() -> None:
+def test_a_conversation_passes_if_every_turn_passes() -> None:
     grade = graded(SAMPLE, said("A", "B", "C"), EXACT)["exact"].grade
     assert (grade.score, grade.outcome, grade.rationale) == (1.0, Outcome.PASS, "3/3 passed: ✓ ✓ ✓")
     assert grade.metadata["turns"] == "all"
 
 
-def test_a_turn_in_which_the_agent_answered_nothing_scores_0() -> None:
+def test_a_turn_with_an_empty_answer_scores_0() -> None:
     trajectory = Trajectory(((Message("assistant", "A"),), (), ()))
     grade = graded(SAMPLE, Response(text="A", trajectory=trajectory), EXACT)["exact"].grade
     assert (grade.score, grade.outcome) == (1 / 3, Outcome.FAIL)
@@ -72,7 +72,7 @@ def test_a_turn_in_which_the_agent_answered_nothing_scores_0() -> None:
 
 
 @pytest.mark.parametrize("trajectory", [None, Trajectory(), Trajectory(((), ()))])
-def test_an_agent_that_answered_nothing_at_all_scores_0(trajectory: Trajectory | None) -> None:
+def test_a_conversation_without_answers_scores_0(trajectory: Trajectory | None) -> None:
     grade = graded(SAMPLE, Response(text="", trajectory=trajectory), EXACT)["exact"].grade
     assert (grade.score, grade.outcome, grade.rationale) == (0.0, Outcome.FAIL, "0/3 passed: ✗ ✗ ✗")
 
@@ -81,7 +81,7 @@ def test_an_agent_that_answered_nothing_at_all_scores_0(trajectory: Trajectory |
     ("texts", "found"),
     [(["A"], "a trajectory of 1 turn"), (["A", "B"], "a trajectory of 2 turns"), (["A", "B", "C", "D"], "4 turns")],
 )
-def test_a_wrong_number_of_turns_leaves_the_response_to_each_unknown(texts: list[str], found: str) -> None:
+def test_with_a_wrong_number_of_turns_the_response_to_each_is_unknown(texts: list[str], found: str) -> None:
     forbidden = GraderUse("tools", grader("trajectory", {"forbidden_tools": ["rm"]}), extractor("last_assistant"))
     grades = graded(SAMPLE, said(*texts), EXACT, forbidden)
     grade = grades["exact"].grade
@@ -107,13 +107,13 @@ def test_the_one_turn_of_a_conversation_has_the_whole_response() -> None:
     assert graded(sample, said("A", "B"), EXACT)["exact"].grade.outcome is Outcome.PASS
 
 
-def test_the_time_of_a_conversation_is_unknown_where_that_of_a_turn_is() -> None:
+def test_the_latency_of_a_conversation_is_unknown_if_a_turns_is() -> None:
     grades = [Grade("exact_match", "f", Outcome.PASS, 1.0, True, latency_ms=took) for took in (2.0, None)]
     assert joined_grade(grades).latency_ms is None
     assert joined_grade(grades[:1] * 2).latency_ms == 4.0
 
 
-def test_turns_are_unknown_where_one_text_answers_a_whole_conversation() -> None:
+def test_turns_are_unknown_if_one_text_answers_the_conversation() -> None:
     use = GraderUse("latency", grader("latency"), extractor("last_assistant"))
     grades = graded(SAMPLE, Response(text="A\nB\nC", latency_ms=5.0), EXACT, use)
     submission, grade = grades["exact"]
@@ -128,7 +128,7 @@ def test_a_conversation_of_one_turn_needs_no_trajectory() -> None:
     assert graded(Sample("talk", ["a?"], ["A"]), Response(text="A"), EXACT)["exact"].grade.score == 1.0
 
 
-def test_a_turn_keeps_that_only_texts_are_known() -> None:
+def test_a_turn_records_that_only_texts_are_known() -> None:
     sample = Sample("talk", ["a?", "b?"], ["[]", "[]"])
     turns = ((Message("assistant", "A"),), (Message("assistant", "B"),))
     calls = GraderUse("calls", grader("tool_calls"), extractor("tool_calls"))
@@ -140,7 +140,7 @@ def test_a_turn_keeps_that_only_texts_are_known() -> None:
     assert (error.type, error.message[:8]) == ("missing", "turn 0: ")
 
 
-def test_a_turn_without_a_score_leaves_the_whole_without_one() -> None:
+def test_a_turn_without_a_score_gives_no_total_score() -> None:
     sample = Sample("talk", ["a?", "b?"], ["1", "not json"])
     submission, grade = graded(sample, said("1", "2"), JSON)["schema"]
     assert grade.outcome is Outcome.ERROR
@@ -196,7 +196,7 @@ class TestFingerprints:
         found = StoredKey(key, "success", {"exact": stored}, digest_of(to_json(sample)))
         return planned_for(key, sample, 0, {"exact": use.fingerprint}, found).work
 
-    def test_what_was_graded_is_not_graded_again(self) -> None:
+    def test_existing_grades_are_not_repeated(self) -> None:
         for rule in get_args(TurnRule):
             for sample in (SAMPLE, Sample("one", "a?", "A")):
                 grade = graded(sample, said("A", "B", "C"), EXACT._replace(turns=rule))["exact"].grade

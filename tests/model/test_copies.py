@@ -46,7 +46,7 @@ def test_a_context_is_copied_with_the_agents_memory() -> None:
     assert response.trajectory.memory == {"human": "Ann"}
 
 
-def test_only_classes_of_this_package_are_ours() -> None:
+def test_only_classes_of_this_package_count_as_built_in() -> None:
     class Plugin:
         pass
 

@@ -15,7 +15,7 @@ from gradeline.model import ErrorInfo, Fault, Grade, Outcome
 
 
 class TestGradeResult:
-    def test_a_score_is_all_it_needs(self) -> None:
+    def test_only_a_score_is_required(self) -> None:
         result = GradeResult(0.85)
         assert (result.score, result.rationale, result.metadata, result.passed, result.status) == (
             0.85,
@@ -53,7 +53,7 @@ class TestGradeResult:
             GradeResult(1.0).score = 0.0  # type: ignore[misc]
 
     @pytest.mark.parametrize(("score", "passed"), [(0.5, True), (0.4999, False)])
-    def test_half_passes_unless_told_otherwise(self, score: float, passed: bool) -> None:
+    def test_the_default_threshold_is_half(self, score: float, passed: bool) -> None:
         assert GradeResult(score).passed is passed
         assert GradeResult(score, passed=not passed).passed is (not passed)
 
@@ -107,7 +107,7 @@ class TestGradeResult:
         assert result.metadata == {"n": 3, "all": [True, {"x": 0.25}]}
         assert msgspec.json.decode(msgspec.json.encode(result), type=GradeResult) == result
 
-    def test_a_numpy_bool_is_no_score(self) -> None:
+    def test_a_numpy_bool_is_not_a_score(self) -> None:
         np = pytest.importorskip("numpy")
         with pytest.raises(ValueError, match=r"score must be a number from 0\.0 to 1\.0, got True \(bool\)"):
             GradeResult(np.bool_(True))
@@ -166,7 +166,7 @@ class TestGrade:
             {"outcome": Outcome.SKIPPED, "error": ERROR},
         ],
     )
-    def test_what_is_neither_cannot_be_made(self, fields: dict[str, Any]) -> None:
+    def test_a_grade_without_score_or_error_is_refused(self, fields: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="invalid grade: outcome"):
             Grade("numeric", "f", **fields)
 

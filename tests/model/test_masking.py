@@ -40,7 +40,7 @@ ECHOES = {
 
 @pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
 @pytest.mark.parametrize("around", ["", "before {} after", '{{"a": "{}"}}'])
-def test_a_value_is_masked_however_it_is_written(echo: str, around: str) -> None:
+def test_a_value_is_masked_in_every_encoding(echo: str, around: str) -> None:
     whole = around.format(echo) if around else echo
     masked = Mask([VALUE]).text(whole)
     assert "***" in masked
@@ -64,7 +64,7 @@ def test_the_longest_of_values_that_begin_alike_is_masked_whole() -> None:
     assert b"".join((*pieces, stream.close())) == b"<***><***>"
 
 
-def test_letters_that_json_escapes_without_need_are_read() -> None:
+def test_unnecessary_json_escapes_are_masked() -> None:
     value = "planted-value-1"
     body = b'{"text": "' + every_letter_escaped(value).encode() + b'", "other": "\\u003cb\\u003e"}'
     assert json.loads(Mask([value]).body(body)) == {"text": "***", "other": "<b>"}
@@ -87,12 +87,12 @@ def test_the_beginning_of_a_value_at_a_cut_is_masked(left: int) -> None:
         ("Basic " + base64.b64encode(b"me:planted-password").decode(), "planted-password"),
     ],
 )
-def test_what_a_server_reads_from_a_credential_is_masked_too(credential: str, echoed: str) -> None:
+def test_the_decoded_form_of_a_credential_is_masked(credential: str, echoed: str) -> None:
     assert echoed in credential_parts(credential)
     assert Mask([credential]).text(f"you are {echoed}") == "you are ***"
 
 
-def test_short_values_are_words() -> None:
+def test_short_values_are_masked_as_whole_words() -> None:
     assert not Mask(["EMPTY", "test", "Bearer abc"[:7]])
     assert Mask(["1234567"]).text("1234567") == "1234567"
 

@@ -23,7 +23,7 @@ GIVEN: dict[str, Any] = {
 TIME = "2026-01-15T10:00:00Z"
 
 
-def test_it_holds_what_was_given() -> None:
+def test_an_observation_has_its_fields() -> None:
     more = {"cost": 0.01, "latency_ms": 12, "calibration_state": "drifted", "idempotency_key": "k"}
     assert new_observation(**GIVEN, **more, observed_at=TIME) == Observation(
         task_family="support",
@@ -42,18 +42,18 @@ def test_it_holds_what_was_given() -> None:
     )
 
 
-def test_an_unknown_case_leaves_the_key_of_earlier_releases_as_it_was() -> None:
+def test_an_unknown_case_keeps_the_key_of_earlier_versions() -> None:
     made = new_observation(**GIVEN, observed_at=TIME)
     assert made.idempotency_key == "0e870f9f260371b83ba6ad0249475e5a"
     assert new_observation(**GIVEN, observed_at=TIME, case_key="c").idempotency_key != made.idempotency_key
 
 
-def test_what_is_not_known_is_none_and_nobody_is_calibrated_unless_said() -> None:
+def test_unknown_fields_are_none_and_calibrated_is_false() -> None:
     made = new_observation(**GIVEN)
     assert (made.cost, made.latency_ms, made.calibration_state) == (None, None, "uncalibrated")
 
 
-def test_without_a_time_it_is_observed_now() -> None:
+def test_the_default_time_is_now() -> None:
     before = datetime.now(UTC)
     made = new_observation(**GIVEN)
     assert before <= datetime.fromisoformat(made.observed_at) <= datetime.now(UTC)
@@ -102,7 +102,7 @@ def test_anything_else_is_refused_by_name(field: str, value: object) -> None:
     assert [problem.path for problem in caught.value.problems] == [field]
 
 
-def test_everything_wrong_is_said_at_once_with_its_remedy() -> None:
+def test_all_problems_are_reported_at_once_with_remedies() -> None:
     with pytest.raises(ConfigError) as caught:
         new_observation(
             **{**GIVEN, "grader_id": " ", "score": 1.5}, calibration_state="calibratd", observed_at="2026-01-15"
@@ -121,23 +121,23 @@ def test_names_that_no_store_can_hold_are_cleaned() -> None:
     assert (made.task_family, made.idempotency_key) == ("a\u2400b\ufffd", "\u2400")
 
 
-class TestTheKeyThatNobodyGave:
-    def test_one_that_tells_its_time_is_known_by_its_content(self) -> None:
+class TestDefaultKey:
+    def test_an_observation_with_a_time_is_identified_by_its_content(self) -> None:
         keys = {new_observation(**GIVEN, observed_at=time).idempotency_key for time in (TIME, "2026-01-15T11:00+01:00")}
         assert len(keys) == 1
 
     @pytest.mark.parametrize(
         "change", [{"score": None}, {"candidate_digest": "d3"}, {"latency_ms": 1.0}, {"observed_at": "2026-01-16T00Z"}]
     )
-    def test_any_other_content_is_another(self, change: dict[str, Any]) -> None:
+    def test_any_other_content_has_another_key(self, change: dict[str, Any]) -> None:
         given = {**GIVEN, "observed_at": TIME}
         assert new_observation(**given).idempotency_key != new_observation(**{**given, **change}).idempotency_key
 
-    def test_two_that_tell_no_time_are_two_though_all_else_is_equal(self) -> None:
+    def test_equal_observations_without_a_time_have_different_keys(self) -> None:
         assert new_observation(**GIVEN).idempotency_key != new_observation(**GIVEN).idempotency_key
 
 
-def test_filter_criteria_are_the_given_fields() -> None:
+def test_filter_criteria_are_the_set_fields() -> None:
     assert ObservationFilter().criteria() == {}
     assert ObservationFilter("support", calibration_state="uncalibrated").criteria() == {
         "task_family": "support",

@@ -15,7 +15,7 @@ class Clock:
         return self.now
 
 
-def test_so_many_calls_start_at_once_and_the_next_when_the_time_is_over() -> None:
+def test_a_burst_starts_at_once_and_the_next_call_after_the_period() -> None:
     clock = Clock()
     limit = RateLimiter(2, 10.0, clock)
     assert [limit.reserve() for _ in range(5)] == [0.0, 0.0, 10.0, 10.0, 20.0]
@@ -25,10 +25,10 @@ def test_so_many_calls_start_at_once_and_the_next_when_the_time_is_over() -> Non
     assert limit.reserve() == 0.0
 
 
-def test_waiting_for_no_time_is_not_waiting() -> None:
+def test_a_wait_of_zero_does_not_sleep() -> None:
     asyncio.run(asyncio.wait_for(RateLimiter(1, 3600).wait(), 5))
 
 
-def test_a_limit_must_let_something_through() -> None:
+def test_a_limit_of_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"rate limit: \n  calls: 0 would allow no call.*\n  per_s: nan must"):
         RateLimiter(0, float("nan"))

@@ -107,7 +107,7 @@ class TestRoundTrips:
         assert from_json(Record, to_json(record)) == record
         assert to_json(from_json(Record, to_json(record))) == to_json(record)
 
-    def test_what_is_stored_says_its_schema_version(self) -> None:
+    def test_stored_data_has_its_schema_version(self) -> None:
         for stored in (Sample(1, "a"), Response(text="a"), Grade("k", "f", Outcome.SKIPPED)):
             assert to_json(stored).startswith('{"schema":1,')
 
@@ -120,7 +120,7 @@ class TestRoundTrips:
             ("[" * 100_000, "not a stored Sample"),
         ],
     )
-    def test_what_cannot_be_read_is_explained(self, stored: str, message: str) -> None:
+    def test_unreadable_data_is_explained(self, stored: str, message: str) -> None:
         with pytest.raises(DataError, match=message):
             from_json(Sample, stored)
 
@@ -169,10 +169,10 @@ class TestResponse:
         with pytest.raises(MissingDataError, match=r"as tool_calls \|\| `\[\]`"):
             Response(text="hi", trajectory=trajectory).tool_use()
 
-    def test_an_empty_trajectory_says_that_no_tool_was_called(self) -> None:
+    def test_an_empty_trajectory_means_no_tool_was_called(self) -> None:
         assert list(Response(text="hi", trajectory=Trajectory()).tool_use().tool_calls()) == []
 
-    def test_the_usage_of_calls_is_unknown_where_that_of_one_call_is(self) -> None:
+    def test_total_usage_is_unknown_if_one_calls_usage_is(self) -> None:
         one, other = Usage(1, 2, 0, 0.5), Usage(3, None, 0, 0.25)
         assert usage_of_calls([one, other]) == Usage(4, None, 0, 0.75)
         assert usage_of_calls([one, None]) is None

@@ -55,11 +55,11 @@ class TestCleanData:
             ({"a": 10**5000}, r"\$\.a: an integer of 16610 bits is too large"),
         ],
     )
-    def test_what_no_record_can_hold_is_refused_with_its_place(self, value: Any, message: str) -> None:
+    def test_values_no_record_can_store_are_refused_with_their_place(self, value: Any, message: str) -> None:
         with pytest.raises(DataError, match=message):
             clean_data(value)
 
-    def test_cycles_and_over_deep_trees_are_refused(self) -> None:
+    def test_cycles_and_too_deep_trees_are_refused(self) -> None:
         cycle: list[Any] = []
         cycle.append(cycle)
         deep: Any = 0

@@ -19,11 +19,11 @@ _json = st.recursive(
 )
 
 
-def test_finds_what_the_path_names() -> None:
+def test_finds_the_value_at_the_path() -> None:
     assert JmesPath("a[?b > `1`].c").search({"a": [{"b": 1, "c": "x"}, {"b": 2, "c": "y"}]}) == ["y"]
 
 
-def test_what_is_not_there_is_none() -> None:
+def test_a_missing_value_is_none() -> None:
     assert JmesPath("a.b[3]").search({"a": []}) is None
 
 
@@ -41,13 +41,13 @@ def test_what_is_not_there_is_none() -> None:
         ("merge()", "'merge()' is not a valid JMESPath: merge() takes at least 1 argument, got 0"),
     ],
 )
-def test_refuses_what_is_no_path_and_says_why(path: str, reason: str) -> None:
+def test_refuses_an_invalid_path_with_the_reason(path: str, reason: str) -> None:
     with pytest.raises(BadPathError) as caught:
         JmesPath(path)
     assert str(caught.value) == reason
 
 
-def test_names_the_functions_where_none_is_close() -> None:
+def test_lists_the_functions_if_none_is_close() -> None:
     with pytest.raises(BadPathError, match=r"no function named 'q'; use one of abs, avg, ceil, .*, values$"):
         JmesPath("q(@)")
 
@@ -62,7 +62,7 @@ def test_refuses_a_path_that_is_too_long() -> None:
         JmesPath("a" * 100_000)
 
 
-def test_literals_of_the_older_kind_are_read() -> None:
+def test_literals_of_older_syntax_are_read() -> None:
     assert JmesPath("a == `b`").search({"a": "b"}) is True
 
 
@@ -75,7 +75,7 @@ def test_literals_of_the_older_kind_are_read() -> None:
         ("ceil(to_number(@))", "inf", "cannot convert float infinity to integer"),
     ],
 )
-def test_data_that_the_path_cannot_take_is_ungradable(path: str, data: Any, reason: str) -> None:
+def test_data_of_the_wrong_type_is_ungradable(path: str, data: Any, reason: str) -> None:
     with pytest.raises(UngradableError) as caught:
         JmesPath(path).search(data)
     assert str(caught.value) == f"the JMESPath {path!r} fails on this data: {reason}"
@@ -88,7 +88,7 @@ def test_a_message_shows_little_of_a_huge_value() -> None:
 
 
 @given(st.text("abc@.*[]?:&|!=<>'\"`{}(),- 01", max_size=15) | st.text(max_size=10), _json)
-def test_any_path_is_refused_or_answers_or_says_why_not(path: str, data: Any) -> None:
+def test_any_path_is_refused_or_gives_a_value_or_an_error(path: str, data: Any) -> None:
     with suppress(BadPathError, UngradableError):
         JmesPath(path).search(data)
 
@@ -102,6 +102,6 @@ _paths = st.recursive(
 
 
 @given(_paths, _json)
-def test_any_function_answers_or_says_why_not(path: str, data: Any) -> None:
+def test_any_function_gives_a_value_or_an_error(path: str, data: Any) -> None:
     with suppress(UngradableError):
         JmesPath(path).search(data)

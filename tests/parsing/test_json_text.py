@@ -20,7 +20,7 @@ json_values = st.recursive(
 
 class TestParse:
     @given(json_values)
-    def test_what_json_writes_is_read(self, value: object) -> None:
+    def test_output_of_json_dumps_is_read(self, value: object) -> None:
         assert parse_json(json.dumps(value)) == value
 
     @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ class TestParse:
             ('"\ud800"', "lone surrogates are not text"),
         ],
     )
-    def test_what_is_no_json_says_why(self, text: str, reason: str) -> None:
+    def test_invalid_json_has_a_reason(self, text: str, reason: str) -> None:
         with pytest.raises(NotJsonError) as caught:
             parse_json(text)
         assert str(caught.value).startswith(reason)
@@ -48,7 +48,7 @@ class TestParse:
             parse_json("[" * 400 + "9" * 5_000)
         assert len(str(caught.value)) <= 201
 
-    def test_a_code_fence_is_no_json(self) -> None:
+    def test_a_code_fence_is_not_json(self) -> None:
         with pytest.raises(NotJsonError):
             parse_json("```\n1\n```")
 
@@ -108,11 +108,11 @@ class TestFind:
             ("{broken} [3]", [3]),
         ],
     )
-    def test_the_whole_text_else_a_fence_else_the_prose(self, text: str, value: object) -> None:
+    def test_the_whole_text_then_a_fence_then_the_prose(self, text: str, value: object) -> None:
         assert find_json(text) == value
 
     @pytest.mark.parametrize("text", ["", "Paris", "[", "{]", "[NaN]", "```\n```", "[" * 100_000])
-    def test_where_there_is_none_it_says_so(self, text: str) -> None:
+    def test_text_without_json_is_an_error(self, text: str) -> None:
         with pytest.raises(NotJsonError, match="no JSON object or array found"):
             find_json(text)
 
@@ -140,20 +140,20 @@ class TestFind:
     ids=lambda text: f"{text[:8]!r}x{len(text)}",
 )
 @pytest.mark.slow
-def test_a_megabyte_of_anything_comes_back(text: str) -> None:
+def test_a_megabyte_of_input_is_read_in_bounded_time(text: str) -> None:
     for read in (parse_json, parse_fenced_json, find_json):
         with pytest.raises(NotJsonError):
             read(text)
 
 
 @given(st.text('[]{}":,01.eENaNtrue \n`~json\0\ud800'))
-def test_any_text_gives_a_value_or_is_no_json(text: str) -> None:
+def test_any_text_gives_a_value_or_an_error(text: str) -> None:
     for read in (parse_json, parse_fenced_json, find_json):
         with suppress(NotJsonError):
             json.dumps(read(text))
 
 
-def test_half_a_surrogate_pair_is_named() -> None:
+def test_an_unpaired_surrogate_is_named() -> None:
     with pytest.raises(NotJsonError, match="it contains half of a surrogate pair"):
         parse_json('{"a": "\\ud800"}')
     assert parse_json('"\\ud83d\\udc4d"') == "👍"

@@ -32,7 +32,7 @@ def test_plain_numbers(text: str, number: str | int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "none", "$", "-", "½", "²", "IV", "\\boxed{x}", "####", "\0", "\ud800"])
-def test_where_there_is_no_number_there_is_none(text: str) -> None:
+def test_text_without_a_number_gives_none(text: str) -> None:
     assert find_number(text) is None
 
 
@@ -53,13 +53,13 @@ class TestWhichNumberCounts:
             (r"#### 2 then \boxed{1} then 3", 1),
         ],
     )
-    def test_the_first_after_the_last_marker_else_the_last(self, text: str, number: int) -> None:
+    def test_the_first_after_the_last_marker_or_else_the_last(self, text: str, number: int) -> None:
         assert find_number(text) == number
 
-    def test_a_marker_with_no_number_behind_it_does_not_count(self) -> None:
+    def test_a_marker_without_a_number_is_ignored(self) -> None:
         assert find_number("It is 5.\n####") == 5
 
-    def test_a_letter_a_within_a_line_is_no_marker(self) -> None:
+    def test_a_letter_a_within_a_line_is_not_a_marker(self) -> None:
         assert find_number("Plan A: 1 then 2") == 2
 
 
@@ -106,7 +106,7 @@ class TestSignsAndCurrencies:
         assert find_number(text) == Fraction(number)
 
     @pytest.mark.parametrize("text", ["10-5", "x-5", "(1)-5", "1.-5", "a - 5"])
-    def test_a_minus_between_two_things_is_no_sign(self, text: str) -> None:
+    def test_a_minus_between_two_operands_is_not_a_sign(self, text: str) -> None:
         assert find_number(text) == 5
 
 
@@ -152,7 +152,7 @@ class TestFractions:
         assert find_number("#### 7, and not 1/0") == 7
 
     @pytest.mark.parametrize(("text", "number"), [("1/2/2024", 2024), ("1/2.5", "2.5"), ("1/0.5", "0.5")])
-    def test_what_only_looks_like_a_fraction_is_none(self, text: str, number: str | int) -> None:
+    def test_a_date_or_ratio_is_not_a_fraction(self, text: str, number: str | int) -> None:
         assert find_number(text) == Fraction(number)
 
 
@@ -163,11 +163,11 @@ class TestTooLarge:
             find_number(text)
 
     @pytest.mark.parametrize("text", ["1e401", "1E-999999999"])
-    def test_too_large_an_exponent(self, text: str) -> None:
+    def test_an_exponent_that_is_too_large(self, text: str) -> None:
         with pytest.raises(NumberTooLargeError, match=r"an exponent of -?\d+ is too large \(at most 400\)"):
             find_number(text)
 
-    def test_a_number_that_does_not_count_may_be_too_large(self) -> None:
+    def test_an_ignored_number_may_be_too_large(self) -> None:
         assert find_number("9" * 5_000 + " but the answer is 5") == 5
 
 
@@ -199,7 +199,7 @@ class TestTooLarge:
 )
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [("", ""), ("answer", "1111")])
-def test_a_megabyte_of_anything_comes_back(before: str, unit: str, after: str) -> None:
+def test_a_megabyte_of_input_is_read_in_bounded_time(before: str, unit: str, after: str) -> None:
     try:
         found = find_number(before + unit * (MEGABYTE // len(unit)) + after)
     except NumberTooLargeError:
@@ -217,18 +217,18 @@ def test_any_text_gives_a_number_or_none(text: str) -> None:
 
 
 @given(st.fractions())
-def test_what_is_shown_reads_back(number: Fraction) -> None:
+def test_a_formatted_number_parses_back(number: Fraction) -> None:
     shown = show_number(number)
     if "…" not in shown:
         assert find_number(shown) == number
 
 
-class TestShown:
+class TestFormat:
     @pytest.mark.parametrize(
         ("number", "shown"),
         [("64", "64"), ("-7", "-7"), ("1/2", "0.5"), ("1/10", "0.1"), ("1/3", "1/3"), ("-22/7", "-22/7")],
     )
-    def test_as_a_person_would_write_it(self, number: str, shown: str) -> None:
+    def test_numbers_are_formatted_without_padding(self, number: str, shown: str) -> None:
         assert show_number(Fraction(number)) == shown
 
     @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class TestPythonPatterns:
     @example("a$", "a\n")
     @example(r"\bé", "é")
     @example("(?i)s", "ſ")
-    def test_whether_there_is_a_match_is_what_re_says(self, pattern: str, text: str) -> None:
+    def test_matches_agree_with_re(self, pattern: str, text: str) -> None:
         expected = reference(pattern)
         try:
             found = compile_python_pattern(pattern, text, consuming=False).search(text)
@@ -65,7 +65,7 @@ class TestPythonPatterns:
     @example("(|b)*-", "b-")
     @example("a$", "a\n")
     @example("((a)|b)*", "ab")
-    def test_what_is_matched_is_what_re_matches(self, pattern: str, text: str) -> None:
+    def test_matched_text_agrees_with_re(self, pattern: str, text: str) -> None:
         expected = reference(pattern)
         try:
             found = compile_python_pattern(pattern, text, consuming=True).search(text)
@@ -99,13 +99,13 @@ class TestPythonPatterns:
 
     @pytest.mark.parametrize("letter", ["d", "D", "w", "W", "s", "S"])
     @pytest.mark.usefixtures("as_in_a_worker")
-    def test_a_class_holds_the_characters_it_holds_in_re(self, letter: str) -> None:
+    def test_character_classes_agree_with_re(self, letter: str) -> None:
         text = "".join(char for char in map(chr, range(0x3400)) if unicodedata.category(char) != "Cn")
         pattern = compile_python_pattern(rf"\{letter}", text, consuming=True)
         assert pattern.findall(text) == re.findall(rf"\{letter}", text)
 
     @pytest.mark.parametrize("plane", [0x11000, 0x1E000, 0x31300])
-    def test_a_character_that_only_one_engine_knows_asks_for_isolation(self, plane: int) -> None:
+    def test_a_character_that_only_one_engine_supports_needs_isolation(self, plane: int) -> None:
         for char in map(chr, range(plane, plane + 0x1000)):
             try:
                 found = compile_python_pattern(r"\w", char, consuming=False).search(char)
@@ -113,7 +113,7 @@ class TestPythonPatterns:
                 continue
             assert (found is not None) == (re.search(r"\w", char) is not None)
 
-    def test_a_pattern_that_hangs_re_comes_back(self) -> None:
+    def test_a_pattern_that_hangs_re_returns(self) -> None:
         text = "a" * 50_000 + "b"
         assert compile_python_pattern("(a+)+$", text, consuming=False).search(text) is None
 
@@ -124,7 +124,7 @@ class TestPythonPatterns:
             *("(?i:a)", "(?x) a", "(?a)a", "(?(1)a|b)", "(?#note)a", r"[^\W]", r"\u00e9", r"\0", "a{,2}", "a{1001}"),
         ],
     )
-    def test_what_only_re_can_answer_asks_for_isolation(self, pattern: str) -> None:
+    def test_patterns_that_only_re_supports_need_isolation(self, pattern: str) -> None:
         pattern = f"(a)?{pattern}" if "(1)" in pattern else pattern
         with pytest.raises(NeedsIsolationError, match=re.escape(repr(pattern))):
             compile_python_pattern(pattern, "ab", consuming=False)
@@ -142,7 +142,7 @@ class TestPythonPatterns:
             ("\ud800", "a", False),
         ],
     )
-    def test_so_does_what_re2_may_answer_differently_for_this_text(
+    def test_text_that_re2_may_match_differently_needs_isolation(
         self, pattern: str, text: str, consuming: bool
     ) -> None:
         with pytest.raises(NeedsIsolationError):
@@ -151,15 +151,15 @@ class TestPythonPatterns:
     @pytest.mark.parametrize(
         "pattern", ["(", "[", "*", "a{2,1}", r"\q", "(?P<n>a)(?P<n>b)", "(?i", "a{" + "9" * 5_000 + "}", "(" * 3_000]
     )
-    def test_what_is_no_pattern_at_all_is_an_error_of_re(self, pattern: str) -> None:
+    def test_an_invalid_pattern_is_an_error_of_re(self, pattern: str) -> None:
         with pytest.raises(re.error):
             compile_python_pattern(pattern, "a", consuming=False)
 
-    def test_a_pattern_of_20_000_characters_asks_for_isolation(self) -> None:
+    def test_a_pattern_of_20_000_characters_needs_isolation(self) -> None:
         with pytest.raises(NeedsIsolationError, match=r"a pattern of 20,000 characters is too long \(at most 10,000\)"):
             compile_python_pattern("a" * 20_000, "a", consuming=False)
 
-    def test_warnings_of_re_stay_inside_and_filters_stay_as_they_are(self) -> None:
+    def test_warnings_of_re_are_suppressed_and_filters_unchanged(self) -> None:
         before = list(warnings.filters)
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(lambda n: compile_python_pattern(f"[[a]{n}", "a", consuming=False), range(200)))
@@ -185,7 +185,7 @@ class TestRe2Patterns:
             ("\ud800", r"'\ud800' is not a valid RE2 pattern: lone surrogates are not text"),
         ],
     )
-    def test_a_refusal_quotes_the_pattern_and_says_what_to_do(self, pattern: str, message: str) -> None:
+    def test_a_refusal_quotes_the_pattern_and_has_a_remedy(self, pattern: str, message: str) -> None:
         with pytest.raises(PatternError) as caught:
             compile_pattern(pattern)
         assert str(caught.value) == message
@@ -194,5 +194,5 @@ class TestRe2Patterns:
         with pytest.raises(PatternError, match=r"a pattern of 20,000 characters is too long \(at most 10,000\): 'aaa"):
             compile_pattern("a" * 20_000)
 
-    def test_a_pattern_that_hangs_others_comes_back(self) -> None:
+    def test_a_pattern_that_hangs_other_engines_returns(self) -> None:
         assert compile_pattern("(a+)+$").search("a" * 50_000 + "b") is None

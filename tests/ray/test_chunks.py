@@ -35,7 +35,7 @@ async def cut_to_the_end(cases: int, workers: int, concurrency: int) -> list[int
 
 @pytest.mark.parametrize("concurrency", [1, 7, 60, 300])
 @pytest.mark.parametrize("cases", [1, 2, 3, 10, 60, 399, 1_000, 1_001, 2_345])
-def test_where_the_end_is_in_sight_each_worker_has_its_part_of_what_is_left(cases: int, concurrency: int) -> None:
+def test_near_the_end_the_remaining_cases_are_split_evenly(cases: int, concurrency: int) -> None:
     """So that none of them has much to do when the others have nothing any more, and none asks fewer than it may."""
     workers = 3
     first, *others = asyncio.run(cut_to_the_end(cases, workers, concurrency))
@@ -61,7 +61,7 @@ def test_a_small_run_is_shared_out_among_the_lanes_of_all_workers(concurrency: i
     assert asyncio.run(cut()) == expected
 
 
-def test_no_more_is_read_ahead_than_is_handed_out() -> None:
+def test_read_ahead_is_limited_to_assigned_chunks() -> None:
     """A driver's memory does not grow with the dataset."""
     read = 0
 
@@ -82,7 +82,7 @@ def test_no_more_is_read_ahead_than_is_handed_out() -> None:
     asyncio.run(cut())
 
 
-def test_chunks_grow_to_what_takes_ten_seconds() -> None:
+def test_chunks_grow_to_ten_seconds_of_work() -> None:
     async def cut() -> list[int]:
         chunks = ChunkQueue(planned(5_000), lambda _: None, workers=2, concurrency=2)
         found = []
@@ -118,7 +118,7 @@ def test_returned_chunks_are_handed_out_first_and_counted() -> None:
     assert (idle, end, over) == (False, None, True)
 
 
-def test_what_is_there_already_is_no_work() -> None:
+def test_stored_results_are_not_work() -> None:
     noted: list[Planned] = []
 
     async def cut() -> Chunk | None:
@@ -129,7 +129,7 @@ def test_what_is_there_already_is_no_work() -> None:
     assert len(noted) == 3
 
 
-def test_an_ended_run_hands_out_nothing_and_is_over_when_the_last_is_back() -> None:
+def test_an_ended_run_assigns_no_chunks_and_finishes_with_the_last_one() -> None:
     async def cut() -> tuple[Chunk | None, bool, bool]:
         chunks = ChunkQueue(planned(10 * MOST), lambda _: None, workers=1, concurrency=1)
         one = await chunks.take()
@@ -145,7 +145,7 @@ def test_an_ended_run_hands_out_nothing_and_is_over_when_the_last_is_back() -> N
 @pytest.mark.parametrize(
     ("concurrency", "workers", "expected"), [(100, 2, [50, 50]), (10, 4, [3, 3, 2, 2]), (2, 8, [1, 1]), (1, 1, [1])]
 )
-def test_the_calls_in_flight_are_those_of_the_whole_run(concurrency: int, workers: int, expected: list[int]) -> None:
+def test_calls_in_flight_are_limited_over_the_whole_run(concurrency: int, workers: int, expected: list[int]) -> None:
     assert list(shares(concurrency, workers)) == expected
 
 
@@ -167,7 +167,7 @@ def test_leases_do_not_exceed_the_rate() -> None:
     assert [round(delay) for delay in delays] == [0, 0, 0, 10, 10, 10, 20]
 
 
-def test_those_that_wait_ask_together() -> None:
+def test_waiting_calls_request_leases_together() -> None:
     async def wait() -> list[int]:
         lessor = Here(Rate(1_000, 1.0))
         turns = LeasedRateLimiter(lessor)
@@ -177,7 +177,7 @@ def test_those_that_wait_ask_together() -> None:
     assert asyncio.run(wait()) == [20]
 
 
-def test_a_stopped_run_waits_for_no_turn() -> None:
+def test_a_stopped_run_does_not_wait_for_a_lease() -> None:
     async def wait() -> None:
         turns, stop = LeasedRateLimiter(Here(Rate(1, 3_600.0))), Stop()
         await turns.wait(stop)

@@ -37,7 +37,7 @@ def until_called(project: Project, process: subprocess.Popen[str], times: int) -
         sleep(0.05)
 
 
-def test_every_sample_is_there_once(own_cluster: RayCluster, project: Project, postgres_server: Server) -> None:
+def test_every_sample_is_stored_once(own_cluster: RayCluster, project: Project, postgres_server: Server) -> None:
     """A worker, PostgreSQL, a node and the driver, one after the other."""
     project.store = postgres_server.url
     project.environment = own_cluster.environment

@@ -62,7 +62,7 @@ def test_the_records_are_those_of_the_local_engine(project: Project, on_cluster:
     assert records(project, there["run"]["id"]) == records(project, here["run"]["id"])
 
 
-def test_a_run_is_regraded_there_without_a_call(project: Project, on_cluster: tuple[str, ...]) -> None:
+def test_a_run_is_regraded_on_the_cluster_without_a_call(project: Project, on_cluster: tuple[str, ...]) -> None:
     project.write(250)
     run = project.json("run", "suite.yaml", *on_cluster)["run"]["id"]
     calls = project.call_count
@@ -144,7 +144,9 @@ def test_fail_fast_stops_at_the_first_failure(project: Project, on_cluster: tupl
     assert project.call_count < 3_000
 
 
-def test_variables_travel_with_the_run_and_not_with_the_folder(project: Project, on_cluster: tuple[str, ...]) -> None:
+def test_environment_variables_are_sent_with_the_run_and_not_with_the_folder(
+    project: Project, on_cluster: tuple[str, ...]
+) -> None:
     """``.env`` stays at home; what the suite takes from it is told to the workers."""
     project.write(100)
     (project.folder / ".env").write_text("GREETING=hello-from-home\n")
@@ -157,7 +159,9 @@ def test_variables_travel_with_the_run_and_not_with_the_folder(project: Project,
     assert {record["response"]["text"].strip() for record in records(project, told["run"]["id"])} == {"hello-from-home"}
 
 
-def test_a_run_ends_there_as_soon_as_its_comparison_is_decided(project: Project, on_cluster: tuple[str, ...]) -> None:
+def test_a_run_on_the_cluster_ends_once_its_comparison_is_decided(
+    project: Project, on_cluster: tuple[str, ...]
+) -> None:
     project.write(400, concurrency=20)
     base = project.json("run", "suite.yaml", "--name", "base")
     assert base["exit_code"] == 0

@@ -112,7 +112,7 @@ def test_chunks_are_executed_one_after_the_other(tmp_path: Path) -> None:
     assert [done.work for done in engine.done] == [{Work.RERUN: CHUNK}] * (CASES // CHUNK)
 
 
-def test_the_next_begins_while_the_last_calls_of_the_one_before_are_in_flight(tmp_path: Path) -> None:
+def test_the_next_chunk_starts_while_calls_of_the_previous_one_are_in_flight(tmp_path: Path) -> None:
     """Here the last case of each chunk is answered only after the next chunk's second was asked."""
     store = str(tmp_path / "runs.db")
     waits = {f"c{n - 1}": f"c{n + 1}" for n in range(CHUNK, CASES, CHUNK)}

@@ -5,5 +5,5 @@ from __future__ import annotations
 import intervals
 
 
-def test_every_interval_covers_the_truth_as_often_as_its_limit() -> None:
+def test_every_interval_has_its_required_coverage() -> None:
     assert [row for row in intervals.figures() if not row.holds] == []

@@ -15,7 +15,7 @@ simulate = module_from_spec(_SPEC)
 _SPEC.loader.exec_module(simulate)
 
 
-def test_the_figures_replace_those_that_were_there() -> None:
+def test_the_figures_replace_the_previous_ones() -> None:
     page = "before\n<!-- figures: many -->\nold\n<!-- end of figures: many -->\nafter\n"
     rows = [at_most("false worse", 0.02, 0.03), at_least("coverage", 0.9, 0.92)]
     assert simulate.with_figures(page, "many", rows) == (
@@ -32,7 +32,7 @@ def test_a_page_without_the_marks_is_refused() -> None:
         simulate.with_figures("before", "many", [Row("a", 1.0, 1.0, True)])
 
 
-def test_every_simulation_has_its_place_on_the_page() -> None:
+def test_every_simulation_has_a_section_on_the_page() -> None:
     page = simulate.PAGE.read_text(encoding="utf-8")
     for module in simulate.MODULES:
         assert simulate.with_figures(page, module, [])

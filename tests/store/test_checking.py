@@ -52,7 +52,7 @@ def change(url: str, statement: str) -> None:
         execute(f"{url}&options=-c%20session_replication_role%3Dreplica%20-c%20search_path%3Dgradeline", statement)
 
 
-def test_a_sound_store_has_no_faults_and_its_rows_are_counted(store: SharedStorage) -> None:
+def test_a_valid_store_has_no_problems_and_its_rows_are_counted(store: SharedStorage) -> None:
     report = check_store(store.database)
     assert (report.faults, report.notes) == ([], [])
     wanted = {"runs": 3, "samples": 12, "responses": 12, "grades": 13, "test_cases": 3, "observations": 5, "labels": 1}
@@ -95,7 +95,7 @@ def test_a_damaged_file_is_reported(tmp_path: Path) -> None:
     assert all(fault.startswith("the file is damaged: ") for fault in report.faults)
 
 
-def test_what_a_run_takes_grows_with_its_texts(store: SharedStorage) -> None:
+def test_the_size_of_a_run_grows_with_its_texts(store: SharedStorage) -> None:
     usage = usage_of(store.database)
     assert {run.name for run in usage.runs} == {"run 0", "run 1", "again"}
     assert usage.bytes > sum(run.bytes for run in usage.runs) > 0
@@ -113,9 +113,7 @@ def test_what_a_run_takes_grows_with_its_texts(store: SharedStorage) -> None:
     assert usage_of_run(store.database, "absent") is None
 
 
-def test_vacuum_gives_back_what_deleted_runs_took_and_ends_interrupted_deletions(
-    store: SharedStorage, url: str
-) -> None:
+def test_vacuum_reclaims_space_and_finishes_interrupted_deletions(store: SharedStorage, url: str) -> None:
     assert isinstance(store, SqliteStorage | PostgresStorage)
     change(url, "INSERT INTO deleted_runs (run) VALUES ('gone')")
     assert check_store(store.database).notes == [

@@ -87,7 +87,7 @@ def everything(storage: SharedStorage) -> dict[str, list[object]]:
     return database.snapshot(read)
 
 
-def test_every_row_of_every_table_arrives_and_the_source_is_as_before(
+def test_every_row_is_copied_and_the_source_is_unchanged(
     urls: tuple[str, str], opened: OpenStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "PAGE_ROWS", 5)
@@ -127,7 +127,7 @@ def test_a_copied_store_is_a_service_with_its_keys_secrets_and_counters(
 
 
 @pytest.mark.parametrize("urls", BOTH_WAYS, indirect=True)
-def test_a_store_that_is_not_empty_is_refused_and_left_as_it_was(urls: tuple[str, str], opened: OpenStores) -> None:
+def test_a_store_that_is_not_empty_is_refused_and_unchanged(urls: tuple[str, str], opened: OpenStores) -> None:
     fill(urls[0])
     destination = opened(urls[1])
     destination.save_run(Run(id="mine", name="n", suite="s"))
@@ -137,7 +137,7 @@ def test_a_store_that_is_not_empty_is_refused_and_left_as_it_was(urls: tuple[str
     assert {name: rows for name, rows in everything(destination).items() if rows} == {"runs": before["runs"]}
 
 
-def test_replace_puts_the_copy_in_the_place_of_everything(urls: tuple[str, str], opened: OpenStores) -> None:
+def test_replace_overwrites_the_whole_destination(urls: tuple[str, str], opened: OpenStores) -> None:
     fill(urls[0])
     fill(urls[1], runs=3, cases=4)
     source, destination = opened(urls[0]), opened(urls[1])
@@ -246,7 +246,7 @@ def test_an_error_of_the_destination_is_reported_as_such(urls: tuple[str, str], 
         copy_store(source.database, destination.database, PARTS)
 
 
-def test_what_is_written_during_a_copy_is_not_in_it(urls: tuple[str, str], opened: OpenStores) -> None:
+def test_rows_written_during_a_copy_are_not_copied(urls: tuple[str, str], opened: OpenStores) -> None:
     (run, *_) = fill(urls[0])
     source, other, destination = opened(urls[0]), opened(urls[0]), opened(urls[1])
     before = everything(source)
@@ -262,7 +262,7 @@ def test_what_is_written_during_a_copy_is_not_in_it(urls: tuple[str, str], opene
     assert len(list(source.records(run))) == len(list(destination.records(run))) + 1
 
 
-def test_rows_that_are_left_of_a_deleted_run_are_not_copied(urls: tuple[str, str], opened: OpenStores) -> None:
+def test_remaining_rows_of_a_deleted_run_are_not_copied(urls: tuple[str, str], opened: OpenStores) -> None:
     (_, run, _) = fill(urls[0])
     source, destination = opened(urls[0]), opened(urls[1])
     # as a deletion that was killed after its first step leaves it
@@ -320,7 +320,7 @@ def test_large_rows_are_read_few_at_a_time(urls: tuple[str, str], opened: OpenSt
 
 
 @pytest.mark.parametrize("table", ["samples", "responses", "grades", "response_history", "grade_history"])
-def test_a_page_is_found_by_its_key_however_many_rows_come_before_it(tmp_path: Path, table: str) -> None:
+def test_pages_are_found_by_key(tmp_path: Path, table: str) -> None:
     statements: list[str] = []
 
     class Noting:

@@ -53,7 +53,7 @@ def notes(store: SharedStorage) -> SharedStorage:
     return store
 
 
-def test_what_a_transaction_writes_is_read(notes: SharedStorage) -> None:
+def test_written_rows_can_be_read(notes: SharedStorage) -> None:
     def work(transaction: Transaction) -> list[tuple[object, ...]]:
         transaction.run("INSERT INTO notes (name, value, size) VALUES (?, ?, ?)", "it's ?", 2**40, 0.1)
         return transaction.run("UPDATE notes SET value = value + 1 WHERE name = ? RETURNING value, size", "it's ?")
@@ -64,7 +64,7 @@ def test_what_a_transaction_writes_is_read(notes: SharedStorage) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("mine"), StoreError("mine"), KeyError("mine")])
-def test_an_exception_undoes_it_and_comes_out_as_it_is(notes: SharedStorage, error: Exception) -> None:
+def test_an_exception_rolls_back_and_propagates_unchanged(notes: SharedStorage, error: Exception) -> None:
     def work(transaction: Transaction) -> None:
         transaction.run("UPDATE notes SET value = 7")
         raise error
@@ -87,9 +87,7 @@ def test_a_statement_that_fails_is_a_store_error(notes: SharedStorage) -> None:
     assert noted(notes) == [("a", 0)]
 
 
-def test_no_change_is_lost_among_those_that_read_before_they_write(
-    notes: SharedStorage, make: Callable[[], SharedStorage]
-) -> None:
+def test_concurrent_read_modify_write_loses_no_update(notes: SharedStorage, make: Callable[[], SharedStorage]) -> None:
     def add(store: SharedStorage) -> None:
         def work(transaction: Transaction) -> None:
             ((value,),) = transaction.run("SELECT value FROM notes WHERE name = ?", "a")
@@ -102,7 +100,7 @@ def test_no_change_is_lost_among_those_that_read_before_they_write(
     assert noted(notes) == [("a", 40)]
 
 
-def test_many_open_the_same_part_at_once(store: SharedStorage, make: Callable[[], SharedStorage]) -> None:
+def test_concurrent_opening_of_the_same_schema(store: SharedStorage, make: Callable[[], SharedStorage]) -> None:
     with make() as other, ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda one: migrate(one.database, "notes", (create_notes, add_size)), [store, other] * 3))
     assert store.database.read("SELECT name, version FROM parts") == [("notes", 2)]
@@ -114,7 +112,7 @@ def test_the_tables_of_the_store_can_be_read(store: SharedStorage) -> None:
     assert store.database.read("SELECT count(*) FROM test_cases WHERE deleted = 0") == [(0,)]
 
 
-def test_what_another_answer_took_the_place_of_is_kept_with_its_grades(store: SharedStorage) -> None:
+def test_a_replaced_response_is_kept_with_its_grades(store: SharedStorage) -> None:
     run = store.save_run(Run(name="n", suite="s"))
     key, grade = ResponseKey(run, "1"), Grade("k", "f", Outcome.PASS, 1.0, True)
     texts = ("first", "second", "second", "third")
@@ -132,8 +130,8 @@ def test_what_another_answer_took_the_place_of_is_kept_with_its_grades(store: Sh
     assert store.database.read("SELECT * FROM grade_history") == []
 
 
-class TestBeside:
-    def test_it_is_committed_with_the_rows(self, notes: SharedStorage) -> None:
+class TestCommitHook:
+    def test_the_hook_is_committed_with_the_rows(self, notes: SharedStorage) -> None:
         run = notes.save_run(Run(name="n", suite="s"))
 
         def count(transaction: Transaction, rows: Sequence[RecordRow]) -> None:
@@ -150,7 +148,7 @@ class TestBeside:
         assert [type(error) for error in asyncio.run(write())] == [type(None), StoreError, type(None)]
         assert noted(notes) == [("a", 2)]
 
-    def test_where_it_refuses_nothing_is_stored(self, notes: SharedStorage) -> None:
+    def test_nothing_is_stored_if_the_hook_raises(self, notes: SharedStorage) -> None:
         run = notes.save_run(Run(name="n", suite="s"))
 
         def refuse(transaction: Transaction, rows: Sequence[RecordRow]) -> None:

@@ -82,7 +82,7 @@ def test_a_deleted_run_leaves_nothing_and_others_as_they_were(
     assert not store.delete_run(run)
 
 
-def test_it_goes_in_transactions_of_a_bounded_size(store: SharedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_deleted_in_batches(store: SharedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "ROWS_AT_ONCE", 7)
     run = filled(store)
     left = [sum(rows_left(store, run))]
@@ -128,9 +128,7 @@ def kill_while_deleting(url: str, run: str, batches: int) -> None:
 
 
 @pytest.mark.parametrize("batches", [0, 1, 12])
-def test_killed_between_batches_the_run_is_gone_from_all_that_can_be_asked(
-    store: SharedStorage, url: str, batches: int
-) -> None:
+def test_a_run_killed_between_batches_is_not_visible(store: SharedStorage, url: str, batches: int) -> None:
     run, other = filled(store), filled(store)
     kill_while_deleting(url, run, batches)
     assert rows_of(url, run)["deleted_runs"] == 1
@@ -145,7 +143,7 @@ def test_killed_between_batches_the_run_is_gone_from_all_that_can_be_asked(
 
 
 @pytest.mark.parametrize("go_on", ["another is deleted", "the store is opened", "it is deleted again"])
-def test_what_was_interrupted_is_gone_on_with(store: SharedStorage, url: str, go_on: str) -> None:
+def test_an_interrupted_deletion_is_continued(store: SharedStorage, url: str, go_on: str) -> None:
     run, other = filled(store), filled(store)
     kill_while_deleting(url, run, 3)
     if go_on == "another is deleted":
@@ -177,7 +175,7 @@ def test_rows_for_a_run_that_is_being_deleted_are_refused(store: SharedStorage, 
     assert rows_of(url, run) == before
 
 
-def test_its_id_is_not_used_again_before_its_rows_are_gone(store: SharedStorage, url: str) -> None:
+def test_its_id_is_not_reused_before_its_rows_are_deleted(store: SharedStorage, url: str) -> None:
     run = filled(store, "mine")
     kill_while_deleting(url, run, 2)
     with pytest.raises(
@@ -190,7 +188,7 @@ def test_its_id_is_not_used_again_before_its_rows_are_gone(store: SharedStorage,
     assert list(store.records("mine")) == []
 
 
-def test_a_regraded_run_is_deleted_with_its_grades_alone(store: SharedStorage, url: str) -> None:
+def test_deleting_a_regraded_run_deletes_only_its_grades(store: SharedStorage, url: str) -> None:
     parent = filled(store)
     child = store.save_run(Run(name="n", suite="s", parent=parent))
     store.put_grade(GradeKey(child, "case-1", 0, "exact"), GRADE)
@@ -199,7 +197,7 @@ def test_a_regraded_run_is_deleted_with_its_grades_alone(store: SharedStorage, u
     assert (rows_of(url, child), rows_of(url, parent)) == ({}, before)
 
 
-def test_references_are_looked_after_again_after_a_deletion(tmp_path: Path) -> None:
+def test_foreign_keys_are_enforced_again_after_a_deletion(tmp_path: Path) -> None:
     with SqliteStorage(tmp_path / "store.db") as store:
         run = filled(store)
         store.delete_run(run)

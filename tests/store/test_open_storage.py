@@ -27,7 +27,7 @@ def test_the_nouns_of_the_seed() -> None:
 
 
 @pytest.mark.parametrize("form", ["sqlite:///{}", "{}"])
-def test_a_file_and_its_folders_are_made(tmp_path: Path, form: str) -> None:
+def test_a_file_and_its_folders_are_created(tmp_path: Path, form: str) -> None:
     path = tmp_path / "new" / "folder" / "store 1.db"
     with open_storage(form.format(path)) as storage:
         assert isinstance(storage, SqliteStorage)
@@ -65,7 +65,7 @@ def test_memory() -> None:
         ("postgres://me:secret@host/", "names no database"),
     ],
 )
-def test_a_wrong_url_says_what_is_right(
+def test_an_invalid_url_shows_the_valid_forms(
     url: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -60,7 +60,7 @@ class TestStatus:
     def test_a_run_without_an_owner_is_interrupted(self, store: SharedStorage) -> None:
         assert status(store, saved(store, "running", None)) == "interrupted"
 
-    def test_a_run_that_its_process_did_not_live_to_begin_is_interrupted(self, store: SharedStorage, dead: str) -> None:
+    def test_a_pending_run_of_a_dead_process_is_interrupted(self, store: SharedStorage, dead: str) -> None:
         assert status(store, saved(store, "pending", dead)) == "interrupted"
         assert status(store, saved(store, "pending", this_process())) == "pending"
 
@@ -86,7 +86,7 @@ class TestStatus:
     ) -> None:
         assert status(store, saved(store, "running", ELSEWHERE)) == "running"
 
-    def test_what_is_read_is_not_stored(self, store: SharedStorage, dead: str) -> None:
+    def test_reading_the_status_does_not_store_it(self, store: SharedStorage, dead: str) -> None:
         run = saved(store, "running", dead)
         assert store.update_run(run, seed=3).seed == 3
         assert store.database.read("SELECT run FROM runs")[0][0].count('"status":"running"') == 1
@@ -97,16 +97,14 @@ class TestStatus:
         assert claimed is not None
         assert status(store, run) == "running"
 
-    def test_a_store_in_memory_knows_it_too(self, dead: str) -> None:
+    def test_a_store_in_memory_reports_the_status(self, dead: str) -> None:
         with InMemoryStorage() as store:
             run = store.save_run(Run(name="n", suite="s", status="running", owner=dead))
             assert [one.status for one in (store.find_run(run), *store.list_runs())] == ["interrupted"] * 2
 
 
 class TestHeartbeat:
-    def test_it_is_written_again_and_again_while_a_run_is_kept(
-        self, store: SharedStorage, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_it_is_renewed_while_a_run_is_claimed(self, store: SharedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lifecycle, "HEARTBEAT_S", 0.01)
         held = ProcessLock(store, Run(id=saved(store, "pending", None), name="n", suite="s"))
         run = held.begin()
@@ -120,7 +118,7 @@ class TestHeartbeat:
         assert store.database.read("SELECT run FROM run_heartbeats") == []
         assert status(store, run.id) == "completed"
 
-    def test_it_goes_with_its_run(self, store: SharedStorage) -> None:
+    def test_it_is_deleted_with_its_run(self, store: SharedStorage) -> None:
         run = saved(store, "pending", None)
         store.claim_run(run, ELSEWHERE, None)
         assert store.delete_run(run)

@@ -101,7 +101,7 @@ class TestTheUrl:
             ("postgresql://me:se%2Fcret@a:1,b:2/evals", "postgresql://a:1,b:2/evals"),
         ],
     )
-    def test_its_place_holds_no_secret(self, url: str, place: str) -> None:
+    def test_its_place_contains_no_secret(self, url: str, place: str) -> None:
         found = read_url(url)
         assert found.location == place
         assert repr(found) == f"PostgresUrl({place!r})"
@@ -118,14 +118,14 @@ class TestTheUrl:
             ("postgresql://host/db?sslmode=secret", "invalid option in the URL of postgresql://host/db"),
         ],
     )
-    def test_a_wrong_one_is_told_without_being_shown(self, url: str, message: str) -> None:
+    def test_an_invalid_url_is_reported_without_being_shown(self, url: str, message: str) -> None:
         with pytest.raises(ConfigError) as caught:
             open_storage(url)
         assert message in str(caught.value)
         assert "secret" not in str(caught.value)
         assert caught.value.__cause__ is None
 
-    def test_what_is_meant_for_the_store_is_not_sent_to_the_server(self) -> None:
+    def test_options_of_the_store_are_not_sent_to_the_server(self) -> None:
         plain = read_url("postgresql://me@db/evals?sslmode=require")
         assert (plain.pool_size, plain.statement_seconds) == (8, 60.0)
         url = read_url("postgresql://me@db/evals?pool_size=3&sslmode=require&statement_timeout=1500")
@@ -133,29 +133,29 @@ class TestTheUrl:
         assert read_url("postgresql://me@db/evals?pool_size=3").dsn == "postgresql://me@db/evals"
 
     @pytest.mark.parametrize("option", ["pool_size=0", "pool_size=101", "pool_size=-1", "pool_size=many"])
-    def test_a_wrong_number_of_connections_is_told(self, option: str) -> None:
+    def test_an_invalid_number_of_connections_is_refused(self, option: str) -> None:
         with pytest.raises(ConfigError, match="pool_size in the URL of the PostgreSQL store must be a whole number"):
             open_storage(f"postgresql://me:secret@db/evals?{option}")
 
     @pytest.mark.parametrize("option", ["statement_timeout=0", "statement_timeout=1s", "statement_timeout=²"])
-    def test_a_wrong_timeout_is_told(self, option: str) -> None:
+    def test_an_invalid_timeout_is_refused(self, option: str) -> None:
         with pytest.raises(ConfigError, match=r"statement_timeout .* a whole number .* \(milliseconds\)"):
             open_storage(f"postgresql://me:secret@db/evals?{option}")
 
-    def test_a_server_that_is_not_there(self, tmp_path: Path) -> None:
+    def test_a_server_that_cannot_be_reached(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="cannot be reached; check that the server runs") as caught:
             PostgresStorage(f"postgresql://me:secret@/db?host={tmp_path}")
         assert caught.value.retryable
         assert "secret" not in str(caught.value)
 
-    def test_a_database_that_is_not_there(self, postgres_url: str) -> None:
+    def test_a_database_that_does_not_exist(self, postgres_url: str) -> None:
         name = postgres_url.partition("?")[0].rpartition("/")[2]
         with pytest.raises(StoreError, match="does not exist; create the database with: createdb") as caught:
             PostgresStorage(postgres_url.replace(f"/{name}", "/nowhere"))
         assert not caught.value.retryable
 
 
-def test_its_repr_names_the_place_alone(store: PostgresStorage) -> None:
+def test_its_repr_names_only_the_place(store: PostgresStorage) -> None:
     assert repr(store) == f"PostgresStorage({store.location!r})"
     assert "gradeline@" not in repr(store)
 
@@ -184,14 +184,14 @@ def test_without_the_driver_the_extra_is_named() -> None:
 
 
 class TestTheDatabase:
-    def test_what_was_stored_is_there_when_it_is_opened_again(self, postgres_url: str) -> None:
+    def test_stored_rows_exist_after_reopening(self, postgres_url: str) -> None:
         with PostgresStorage(postgres_url) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             put(storage, run, 1)
         with PostgresStorage(postgres_url) as storage:
             assert [record.response for record in storage.records(run)] == [Response(text="Paris")]
 
-    def test_texts_are_kept_byte_for_byte(self, store: PostgresStorage) -> None:
+    def test_texts_are_stored_byte_for_byte(self, store: PostgresStorage) -> None:
         run = store.save_run(Run(name="n", suite="s"))
         store.put_response(
             ResponseKey(run, "1"), Response(text="1.0e0 \\u0000 é"), Sample(1, "q", metadata={"b": 1.50, "a": {}})
@@ -208,7 +208,7 @@ class TestTheDatabase:
         )
         assert found == []
 
-    def test_a_commit_waits_for_the_disk_whatever_the_server_does_by_default(self, postgres_url: str) -> None:
+    def test_a_commit_is_synchronous_whatever_the_server_default(self, postgres_url: str) -> None:
         database = postgres_url.partition("?")[0].rpartition("/")[2]
         execute(postgres_url, f"ALTER DATABASE {database} SET synchronous_commit = off")
         try:
@@ -217,7 +217,7 @@ class TestTheDatabase:
         finally:
             execute(postgres_url, f"ALTER DATABASE {database} RESET synchronous_commit")
 
-    def test_a_page_is_cut_where_its_texts_are_large(self, store: PostgresStorage) -> None:
+    def test_a_page_of_large_texts_has_fewer_rows(self, store: PostgresStorage) -> None:
         run = store.save_run(Run(name="n", suite="s"))
         for case in range(6):
             put(store, run, case, "x" * 3_000_000)
@@ -238,7 +238,7 @@ class TestTheDatabase:
             (numbered(maintenance._DELETE["responses"]), ("r", "c5", "c6"), {RESPONSES}),
         ],
     )
-    def test_what_is_read_often_is_found_by_an_index(
+    def test_frequent_queries_use_an_index(
         self, store: PostgresStorage, statement: str, values: tuple[object, ...], indexes: set[str]
     ) -> None:
         async def explained(connection: Any) -> str:
@@ -249,7 +249,7 @@ class TestTheDatabase:
         assert set(found) == indexes
 
     @pytest.mark.parametrize("place", [0, 10_000, 15_000, 19_000, 19_900])
-    def test_a_page_costs_the_same_wherever_it_is(self, store: PostgresStorage, postgres_url: str, place: int) -> None:
+    def test_a_page_costs_the_same_at_any_offset(self, store: PostgresStorage, postgres_url: str, place: int) -> None:
         """Not only where the database thinks that many are still to come. The order of the ids is not that of the cases."""
         for run in (store.save_run(Run(id=name, name=name, suite="s")) for name in "ab"):
             for insert in (
@@ -299,7 +299,7 @@ class TestTheDatabase:
             time.sleep(0.05)
         assert {name: read for name, read, _ in counted} == {"samples": 0, "responses": 0, "grades": 0}
 
-    def test_who_writes_to_the_same_run_waits_for_nobody(self, store: PostgresStorage, postgres_url: str) -> None:
+    def test_writers_of_one_run_do_not_wait_for_each_other(self, store: PostgresStorage, postgres_url: str) -> None:
         """Here for one who has not committed yet. (One session in 16 has the same share of the counters.)"""
         run = store.save_run(Run(name="n", suite="s"))
         ((mine,),) = store._read("SELECT my_share()")
@@ -322,7 +322,7 @@ class TestTheDatabase:
         asyncio.run(beside())
         assert check_whole(postgres_url, run) == {("mine", 0), ("theirs", 0)}
 
-    def test_a_batch_of_large_texts_goes_in_parts(self, store: PostgresStorage) -> None:
+    def test_a_batch_of_large_texts_is_split(self, store: PostgresStorage) -> None:
         run = store.save_run(Run(name="n", suite="s"))
 
         async def write() -> None:
@@ -339,7 +339,7 @@ class TestTheDatabase:
         asyncio.run(write())
         assert store.counts(run).responses["success"] == 8
 
-    def test_a_closed_store_says_so(self, postgres_url: str) -> None:
+    def test_a_closed_store_is_an_error(self, postgres_url: str) -> None:
         storage = PostgresStorage(postgres_url)
         storage.close()
         storage.close()
@@ -353,7 +353,7 @@ class TestTheDatabase:
 
         assert asyncio.run(act()) == store.find_run("latest").id
 
-    def test_a_forked_process_is_told_to_open_its_own(self, postgres_url: str) -> None:
+    def test_a_forked_process_must_open_its_own_store(self, postgres_url: str) -> None:
         script = (
             "import os, sys, warnings; from gradeline.store import PostgresStorage, StoreError\n"
             "warnings.simplefilter('ignore')\n"
@@ -378,9 +378,9 @@ class TestTheDatabase:
         assert done.stderr == ""
 
 
-class TestWhatItCannotHold:
+class TestUnstorableText:
     @pytest.mark.parametrize("odd", ["a\0b", "a\ud800b"])
-    def test_what_cannot_be_there_is_not_found(self, store: PostgresStorage, odd: str) -> None:
+    def test_unstorable_text_is_not_found(self, store: PostgresStorage, odd: str) -> None:
         run = store.save_run(Run(name="n", suite="s"))
         key = ResponseKey(run, odd)
         assert (store.get_run(odd), store.get_test_case(odd), store.get_sample(run, odd)) == (None, None, None)
@@ -391,7 +391,7 @@ class TestWhatItCannotHold:
                 act(odd)
 
     @pytest.mark.parametrize("odd", ["a\0b", "a\ud800b", "".join(map(str, range(3000)))])
-    def test_a_row_with_it_is_refused_alone(self, store: PostgresStorage, odd: str) -> None:
+    def test_only_the_row_with_unstorable_text_is_refused(self, store: PostgresStorage, odd: str) -> None:
         run = store.save_run(Run(name="n", suite="s"))
         cases = ["1", odd, "2", "3"]
 
@@ -434,7 +434,7 @@ class TestMigrations:
             assert storage.note == f"the store {storage.location} was migrated from version 1 to 2 to read it"
         assert execute(postgres_url, "SELECT version FROM gradeline.schema_version") == [(2,)]
 
-    def test_a_step_that_fails_leaves_nothing_behind(self, postgres_url: str) -> None:
+    def test_a_failed_step_is_rolled_back(self, postgres_url: str) -> None:
         async def breaks(connection: Any) -> None:
             await connection.execute("CREATE TABLE half (x int)")
             raise RuntimeError("power cut")
@@ -460,7 +460,7 @@ class TestMigrations:
         execute(postgres_url, "CREATE SCHEMA gradeline")
         PostgresStorage(postgres_url).close()
 
-    def test_tables_of_other_programs_may_stand_beside(self, postgres_url: str) -> None:
+    def test_tables_of_other_programs_may_share_the_schema(self, postgres_url: str) -> None:
         execute(postgres_url, "CREATE TABLE public.runs (x int)")
         try:
             with PostgresStorage(postgres_url) as storage:
@@ -478,7 +478,7 @@ class TestMigrations:
             execute(postgres_url, f"DROP DATABASE {name}_ascii WITH (FORCE)")
 
 
-def test_a_run_has_one_owner_however_many_want_it(store: PostgresStorage, postgres_url: str) -> None:
+def test_concurrent_claims_give_a_run_one_owner(store: PostgresStorage, postgres_url: str) -> None:
     run = store.save_run(Run(name="n", suite="s"))
     with PostgresStorage(postgres_url) as other, ThreadPoolExecutor(8) as threads:
         claims = list(
@@ -488,7 +488,7 @@ def test_a_run_has_one_owner_however_many_want_it(store: PostgresStorage, postgr
     assert store.get_run(run) == winner
 
 
-def test_the_ledger_is_append_only_whoever_writes(store: PostgresStorage, postgres_url: str) -> None:
+def test_the_ledger_is_append_only_for_every_writer(store: PostgresStorage, postgres_url: str) -> None:
     observation = new_observation(
         task_family="f", baseline_adapter="b", candidate_adapter="c", grader_id="g", grader_fingerprint="p",
         score=0.25, baseline_digest="1", candidate_digest="2", idempotency_key="k",
@@ -529,7 +529,7 @@ class TestALostServer:
             back.join()
             assert [record.case for record in storage.records(run)] == ["1", "2"]
 
-    def test_the_writer_goes_on_where_nothing_was_stored(self, postgres_server: Server) -> None:
+    def test_the_writer_retries_if_nothing_was_stored(self, postgres_server: Server) -> None:
         async def write() -> None:
             async with storage.writer() as writer:
                 one = (ResponseKey(run, "1"), Response(text="a"), Sample(1, "q"))
@@ -545,7 +545,7 @@ class TestALostServer:
             asyncio.run(write())
             assert len(list(storage.records(run))) == 1
 
-    def test_a_commit_without_an_answer_is_told_as_unknown(self, postgres_server: Server) -> None:
+    def test_a_commit_without_a_reply_is_reported_as_unknown(self, postgres_server: Server) -> None:
         """A standby that never answers lets a commit be done, and keeps its answer back."""
         with PostgresStorage(postgres_server.url, retry_seconds=30) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
@@ -572,7 +572,7 @@ class TestALostServer:
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-    def test_who_waits_for_it_is_told_when_the_store_is_closed(self, postgres_server: Server) -> None:
+    def test_closing_the_store_fails_waiting_calls(self, postgres_server: Server) -> None:
         storage = PostgresStorage(postgres_server.url, retry_seconds=600)
         postgres_server.halt()
         with ThreadPoolExecutor(1) as threads:
@@ -590,7 +590,7 @@ class TestALostServer:
             store._pool.write(lambda connection: connection.execute("SELECT pg_sleep(60)", timeout=0.05))
         assert caught.value.retryable
 
-    def test_a_cut_connection_is_not_even_noticed(self, store: PostgresStorage, postgres_url: str) -> None:
+    def test_a_dropped_connection_is_replaced_transparently(self, store: PostgresStorage, postgres_url: str) -> None:
         run = store.save_run(Run(name="n", suite="s"))
         cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'gradeline'"
         for case in range(3):
@@ -614,7 +614,7 @@ class TestAStatementThatTakesTooLong:
             store._pool.read("SELECT pg_sleep(60)")
         assert report.value.retryable
 
-    def test_the_store_goes_on_afterwards(self, postgres_url: str) -> None:
+    def test_the_store_works_afterwards(self, postgres_url: str) -> None:
         with PostgresStorage(with_options(postgres_url, "statement_timeout=100"), retry_seconds=0) as store:
             run = store.save_run(Run(name="n", suite="s"))
             with pytest.raises(StoreError, match="took too long"):
@@ -627,7 +627,7 @@ class TestAStatementThatTakesTooLong:
         found = [store._read("SELECT current_setting($1)", name)[0][0] for name in names]
         assert found == ["1min", "10s"]
 
-    def test_what_may_take_long_may_do_so_on_the_server_too(self, postgres_url: str) -> None:
+    def test_long_operations_have_no_statement_timeout(self, postgres_url: str) -> None:
         async def long(connection: Any) -> Any:
             await take_time(connection)
             await connection.execute("SELECT pg_sleep(0.3)")
@@ -651,7 +651,7 @@ class TestAServerWithFewConnections:
     async def _taken(url: str, number: int) -> list[Any]:
         return [await asyncpg.connect(url) for _ in range(number)]
 
-    def test_whoever_finds_none_free_is_told_what_to_do(self, server: Server) -> None:
+    def test_exhausted_connections_are_reported_with_a_remedy(self, server: Server) -> None:
         async def act() -> None:
             others = await self._taken(server.url, 4)
             with pytest.raises(StoreError, match=r"has no free connection; .* \?pool_size=2 in the URL") as report:
@@ -671,7 +671,7 @@ class TestAServerWithFewConnections:
             with suppress(StoreError):
                 return PostgresStorage(url).close()
 
-    def test_a_store_makes_do_with_those_it_has(self, server: Server) -> None:
+    def test_a_store_works_with_fewer_connections(self, server: Server) -> None:
         """It would take eight for eight threads, and finds one."""
 
         async def act() -> None:
@@ -782,7 +782,7 @@ asyncio.run(main())
 """
 
 
-def test_what_was_acknowledged_survives_kill_9(postgres_url: str) -> None:
+def test_acknowledged_rows_survive_kill_9(postgres_url: str) -> None:
     chance = random.Random(20260115)
     acknowledged: dict[str, set[str]] = {"response": set(), "grade": set()}
     for _ in range(6):

@@ -147,7 +147,7 @@ def test_a_text_is_found_however_it_is_stored_or_written(storage: Storage, text:
     assert [place.case for place in scan.page(run, run, ResultFilter(tag=text)).positions] == ["tag"]
 
 
-def test_what_the_database_lets_through_is_little(storage: Storage) -> None:
+def test_the_database_filter_is_selective(storage: Storage) -> None:
     numbers = count()
     results = [Case(f"c{next(numbers)}", f"question {n}", "é", "answer", None, ("even", "odd")) for n in range(40)]
     run = saved(storage, results)
@@ -178,7 +178,7 @@ def test_no_other_character_becomes_ascii_when_it_is_folded() -> None:
     assert "".join(one for one in every if any(part.isascii() for part in one.casefold())) == FOLDED_INTO_ASCII
 
 
-def test_letters_without_case_come_of_no_other_character() -> None:
+def test_letters_without_case_are_not_folded_from_other_characters() -> None:
     folded = ((one, one.casefold()) for one in map(chr, range(sys.maxunicode + 1)))
     changed = ((one, parts) for one, parts in folded if one != parts)
     assert [one for one, parts in changed if any(category(part) == "Lo" for part in parts)] == []

@@ -38,7 +38,7 @@ def put(storage: SqliteStorage, beside: object) -> None:
     asyncio.run(write())
 
 
-def test_what_is_done_beside_a_batch_is_stored_with_it(tmp_path: Path) -> None:
+def test_a_commit_hook_is_stored_with_the_batch(tmp_path: Path) -> None:
     seen: list[str] = []
 
     def beside(transaction: Transaction, rows: Sequence[RecordRow]) -> None:
@@ -52,7 +52,7 @@ def test_what_is_done_beside_a_batch_is_stored_with_it(tmp_path: Path) -> None:
         assert (seen, storage.database.read("SELECT text FROM notes")) == (["a"], [("beside",)])
 
 
-def test_a_refusal_beside_a_batch_undoes_it(tmp_path: Path) -> None:
+def test_an_error_in_a_commit_hook_rolls_the_batch_back(tmp_path: Path) -> None:
     def refuse(transaction: Transaction, rows: Sequence[RecordRow]) -> None:
         transaction.run("DELETE FROM runs WHERE id = 'other'")
         raise StoreError("not yours any more")
@@ -66,7 +66,7 @@ def test_a_refusal_beside_a_batch_undoes_it(tmp_path: Path) -> None:
         assert storage.get_run("other") is not None
 
 
-def test_an_answer_in_the_place_of_another_leaves_it_in_the_history(tmp_path: Path) -> None:
+def test_a_replaced_response_stays_in_the_history(tmp_path: Path) -> None:
     with SqliteStorage(tmp_path / "store.db") as storage:
         storage.save_run(Run(id="r", name="r", suite="s"))
         key, sample = ResponseKey("r", "a"), Sample("a", "?")

@@ -94,7 +94,7 @@ class TestTheFile:
             "user_version": len(MIGRATIONS),
         }
 
-    def test_what_was_stored_is_there_when_it_is_opened_again(self, path: Path) -> None:
+    def test_stored_rows_exist_after_reopening(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             put(storage, run, 1)
@@ -108,14 +108,14 @@ class TestTheFile:
         steps = [row[3] for row in plan]
         assert not any("TEMP B-TREE" in step or step.startswith("SCAN") for step in steps), steps
 
-    def test_large_responses_do_not_gather_in_memory(self, path: Path) -> None:
+    def test_large_responses_do_not_accumulate_in_memory(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             for case in range(6):
                 put(storage, run, case, "x" * 3_000_000)
             assert [len(record.response.text or "") for record in storage.records(run)] == [3_000_000] * 6
 
-    def test_no_more_readers_are_kept_than_are_useful(self, path: Path) -> None:
+    def test_idle_readers_are_limited(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             put(storage, run, 1)
@@ -123,7 +123,7 @@ class TestTheFile:
                 next(storage.records(run))  # left unfinished
             assert len(storage._pool._readers) == 1
 
-    def test_a_closed_store_says_so(self, path: Path) -> None:
+    def test_a_closed_store_is_an_error(self, path: Path) -> None:
         storage = SqliteStorage(path)
         storage.close()
         storage.close()
@@ -164,7 +164,7 @@ class TestMigrations:
         assert old.read_bytes() == content
         assert [file.name for file in old.parent.iterdir()] == [old.name]
 
-    def test_a_step_that_fails_leaves_nothing_behind(self, path: Path) -> None:
+    def test_a_failed_step_is_rolled_back(self, path: Path) -> None:
         def breaks(connection: sqlite3.Connection) -> None:
             connection.execute("CREATE TABLE half (x)")
             raise RuntimeError("power cut")
@@ -198,8 +198,8 @@ def as_nobody() -> Iterator[Path]:
             os.seteuid(user)
 
 
-class TestWhatIsRefused:
-    def test_a_file_that_is_no_database(self, path: Path) -> None:
+class TestRefusedFiles:
+    def test_a_file_that_is_not_a_database(self, path: Path) -> None:
         path.write_text("name: capitals\n" * 100)
         with pytest.raises(StoreError, match=rf"{path} is not a gradeline store .*; use another file"):
             SqliteStorage(path)
@@ -216,7 +216,7 @@ class TestWhatIsRefused:
         with pytest.raises(StoreError, match=f"{tmp_path} is a folder; name a file in it"):
             SqliteStorage(tmp_path)
 
-    def test_a_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
+    def test_a_folder_that_cannot_be_created(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(
             StoreError, match=r"the folder .*file/sub of the store cannot be created .*; use another store"
@@ -239,7 +239,7 @@ class TestWhatIsRefused:
 
 
 class TestLocks:
-    def test_a_lock_held_too_long_is_told_and_does_no_harm(self, path: Path) -> None:
+    def test_a_lock_timeout_is_reported_and_loses_nothing(self, path: Path) -> None:
         with SqliteStorage(path, busy_seconds=0.05) as storage, closing(sqlite3.connect(path)) as other:
             run = storage.save_run(Run(name="n", suite="s"))
             other.execute("BEGIN IMMEDIATE")
@@ -251,7 +251,7 @@ class TestLocks:
             put(storage, run, 1)
             assert len(list(storage.records(run))) == 1
 
-    def test_a_fresh_file_that_another_process_holds(self, path: Path) -> None:
+    def test_a_new_file_locked_by_another_process(self, path: Path) -> None:
         with closing(sqlite3.connect(path)) as other:
             other.execute("BEGIN EXCLUSIVE")
             with pytest.raises(StoreError, match="is locked by another process"):
@@ -275,7 +275,7 @@ class TestLocks:
 
 
 class TestFullDisk:
-    def test_every_waiter_hears_of_it_and_the_writer_stops(self, path: Path) -> None:
+    def test_every_waiter_gets_the_error_and_the_writer_stops(self, path: Path) -> None:
         async def write() -> list[BaseException | None]:
             writer = storage.writer()
             message = await asyncio.gather(
@@ -411,12 +411,12 @@ class MeanwhileOpened:
         return found
 
 
-def test_a_fresh_file_may_become_a_store_while_another_looks_at_it(path: Path) -> None:
+def test_a_new_file_may_become_a_store_while_another_process_opens_it(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as own:
         assert require_store(MeanwhileOpened(own, path), path) == len(MIGRATIONS)  # type: ignore[arg-type]
 
 
-def test_what_was_acknowledged_survives_kill_9(path: Path) -> None:
+def test_acknowledged_rows_survive_kill_9(path: Path) -> None:
     chance = random.Random(20260115)
     acknowledged: dict[str, set[str]] = {"response": set(), "grade": set()}
     for _ in range(10):
@@ -460,7 +460,7 @@ class TestCounting:
         grade = Grade("exact", "f", Outcome.PASS if score >= 0.5 else Outcome.FAIL, score, score >= 0.5)
         return answered + [grade_row((run, str(case), 0, "exact"), grade, "x") for case in cases]
 
-    def test_rows_that_are_new_beside_rows_that_are_not(self, path: Path) -> None:
+    def test_new_rows_next_to_existing_rows(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             storage._commit(self.rows(run, range(0, 100, 3), 0.25))
@@ -471,7 +471,7 @@ class TestCounting:
         assert counts == counted(path, run)
         assert (counts.responses["success"], counts.graders["exact"].outcomes["pass"]) == (200, 200)
 
-    def test_a_row_that_is_there_twice_in_a_batch(self, path: Path) -> None:
+    def test_a_row_that_is_twice_in_a_batch(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             rows = [*self.rows(run, [1, 2], 0.25), *self.rows(run, [2, 3, 2], 1.0)]
@@ -489,8 +489,8 @@ class TestCounting:
             assert [storage.counts(run) for run in runs] == [counted(path, run) for run in runs]
 
 
-class TestCommittingAtOnce:
-    def test_it_waits_for_nobody(self, path: Path) -> None:
+class TestImmediateCommit:
+    def test_it_does_not_wait_for_a_lock(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             rows = [response_row(ResponseKey(run, "1"), Response(text="a"), Sample(1, "q"), 0)]
@@ -503,7 +503,7 @@ class TestCommittingAtOnce:
             assert storage._try_commit(rows) == [None]
             assert len(list(storage.records(run))) == 1
 
-    def test_a_run_goes_on_while_another_process_writes(self, path: Path) -> None:
+    def test_a_run_continues_while_another_process_writes(self, path: Path) -> None:
         """The event loop has its turns although the store's file is locked; what is put is stored afterwards."""
 
         async def write(storage: SqliteStorage, run: str, other: sqlite3.Connection) -> None:
@@ -524,8 +524,8 @@ class TestCommittingAtOnce:
             assert [record.case for record in storage.records(run)] == ["1"]
 
 
-class TestTheLog:
-    def test_it_is_folded_into_the_file_in_a_quiet_moment(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class TestWal:
+    def test_it_is_checkpointed_when_idle(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What is written afterwards begins at its beginning, and makes it no longer."""
         monkeypatch.setattr(writer_module, "QUICK_SECONDS", inf)  # on a busy machine no commit is quick
         log = path.with_name(path.name + "-wal")
@@ -549,7 +549,7 @@ class TestTheLog:
             assert log.stat().st_size == length
         check_whole(path, run)
 
-    def test_a_few_commits_are_left_in_it(self, path: Path) -> None:
+    def test_a_few_commits_are_not_checkpointed(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             for number in range(CHECKPOINT_COMMITS - 2):  # the run is the first
@@ -560,7 +560,7 @@ class TestTheLog:
             storage._pool.checkpoint()
             assert storage._pool.commits_in_log == 0
 
-    def test_who_reads_or_writes_beside_keeps_nobody_waiting(self, path: Path) -> None:
+    def test_other_readers_and_writers_do_not_delay_it(self, path: Path) -> None:
         with SqliteStorage(path) as storage, closing(sqlite3.connect(path, isolation_level=None)) as other:
             run = storage.save_run(Run(name="n", suite="s"))
             for begin in ("BEGIN", "BEGIN IMMEDIATE"):

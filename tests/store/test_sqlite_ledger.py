@@ -86,7 +86,7 @@ OTHERS = (
 )
 
 
-def test_a_batch_with_a_row_that_cannot_be_kept_leaves_nothing(path: Path) -> None:
+def test_a_batch_with_an_invalid_row_is_rolled_back(path: Path) -> None:
     with SqliteStorage(path) as store:
         with pytest.raises(StoreError, match="CHECK constraint failed"):
             # past new_observation, which would not make it
@@ -110,7 +110,7 @@ def test_pages_are_read_by_an_index_without_sorting(path: Path, where: Observati
     assert all(step.startswith("SEARCH observations USING") for step in steps), steps
 
 
-def test_sums_are_read_from_the_roll_up_alone(path: Path) -> None:
+def test_sums_are_read_only_from_the_rollup(path: Path) -> None:
     statement, values = sums_statement(ObservationFilter("support", "small"))
     with SqliteStorage(path) as store:
         steps = [row[3] for row in store._read(f"EXPLAIN QUERY PLAN {statement}", *values)]
@@ -151,7 +151,7 @@ def check_whole(path: Path) -> dict[str, str]:
     return ids
 
 
-def test_what_was_acknowledged_survives_kill_9_and_is_there_once(path: Path) -> None:
+def test_acknowledged_observations_survive_kill_9_exactly_once(path: Path) -> None:
     chance = random.Random(20260115)
     acknowledged: dict[str, str] = {}
     for _ in range(5):
@@ -175,7 +175,7 @@ def test_what_was_acknowledged_survives_kill_9_and_is_there_once(path: Path) -> 
     assert len(acknowledged) > 30
 
 
-def test_processes_that_append_the_same_keys_make_one_row_each_and_are_told_the_same_ids(path: Path) -> None:
+def test_concurrent_appends_of_one_key_share_one_row_and_id(path: Path) -> None:
     children = [started(path, "0", "60") for _ in range(2)]
     for child in children:
         assert child.stdin is not None

@@ -124,7 +124,7 @@ def test_it_is_a_storage(store: Storage) -> None:
 class TestTestCases:
     CASE = TestCase(id="c1", input="2 + 2?", expected_output="4", tags=("maths",), created_at="2026-01-15T00:00:00Z")
 
-    def test_a_case_comes_back_as_it_was(self, store: Storage) -> None:
+    def test_a_case_round_trips(self, store: Storage) -> None:
         assert store.save_test_case(self.CASE) == "c1"
         assert store.get_test_case("c1") == self.CASE
 
@@ -138,7 +138,7 @@ class TestTestCases:
             store.save_test_case(TestCase(id=id_, input=f"new {id_}", expected_output=""))
         assert [case.id for case in store.list_test_cases()] == ["c1", "c2"]
 
-    def test_a_deleted_case_is_gone_until_it_is_saved_again(self, store: Storage) -> None:
+    def test_a_deleted_case_is_absent_until_saved_again(self, store: Storage) -> None:
         store.save_test_case(self.CASE)
         assert (store.delete_test_case("c1"), store.delete_test_case("c1")) == (True, False)
         assert (store.get_test_case("c1"), store.list_test_cases()) == (None, [])
@@ -150,7 +150,7 @@ class TestTestCases:
 
 
 class TestRuns:
-    def test_a_run_comes_back_as_it_was(self, store: Storage) -> None:
+    def test_a_run_round_trips(self, store: Storage) -> None:
         parent = new_run(store)
         run = Run(
             id="r1",
@@ -190,7 +190,7 @@ class TestRuns:
         with pytest.raises(ConfigError, match="a run has no field to change named 'state'"):
             store.update_run(new_run(store), state="done")
 
-    def test_a_status_that_is_none_is_refused(self, store: Storage) -> None:
+    def test_an_invalid_status_is_refused(self, store: Storage) -> None:
         with pytest.raises(DataError, match="status"):
             store.update_run(new_run(store), status="done")
 
@@ -215,7 +215,7 @@ class TestRuns:
         store.update_run(old, status="completed")
         assert [run.id for run in store.list_runs()] == [new, old]
 
-    def test_a_deleted_run_takes_its_rows_along(self, store: Storage) -> None:
+    def test_a_deleted_run_deletes_its_rows(self, store: Storage) -> None:
         id_ = new_run(store)
         put(store, id_, 1)
         store.put_grade(GradeKey(id_, "1", 0, "exact"), scored(1.0))
@@ -266,7 +266,7 @@ class TestFindingARun:
 
 
 class TestRecords:
-    def test_a_record_is_the_join_of_what_was_put(self, store: Storage) -> None:
+    def test_a_record_joins_sample_response_and_grades(self, store: Storage) -> None:
         run = new_run(store)
         said = Response(text="Paris", trajectory=Trajectory.of_text("Paris"), usage=Usage(1, 2), latency_ms=0.1)
         key = ResponseKey(run, "1", 0)
@@ -278,7 +278,7 @@ class TestRecords:
         ]
         assert (store.get_response(key), store.get_sample(run, "1")) == (said, sample(1))
 
-    def test_odd_texts_come_back(self, store: Storage) -> None:
+    def test_unusual_texts_round_trip(self, store: Storage) -> None:
         run = new_run(store)
         odd = "a\u2400b \U0001f600 'quoted' \r\n \u2028 %_\\"
         said = Response(text=odd, trajectory=Trajectory(((Message("assistant", odd),),)))
@@ -286,7 +286,7 @@ class TestRecords:
         (record,) = store.records(run)
         assert (record.case, record.sample, record.response) == (odd, Sample(odd, odd), said)
 
-    def test_the_order_is_that_of_the_suite(self, store: Storage) -> None:
+    def test_records_are_in_the_order_of_the_suite(self, store: Storage) -> None:
         run = new_run(store)
         store.put_samples(run, [sample(case) for case in ("z", "a", "m")])
         for case, repeat in (("m", 1), ("a", 0), ("m", 0), ("z", 0), ("a", 10), ("a", 9)):
@@ -309,14 +309,14 @@ class TestRecords:
             put(store, run, case)
         assert [case for case, _ in places(store.records(run))] == ["s0", "s1", "s2", "later"]
 
-    def test_a_sample_without_a_response_is_no_record(self, store: Storage) -> None:
+    def test_a_sample_without_a_response_is_not_a_record(self, store: Storage) -> None:
         run = new_run(store)
         store.put_samples(run, [sample(1)])
         assert (list(store.records(run)), list(store.keys_of(run))) == ([], [])
         assert store.get_sample(run, "1") == sample(1)
         assert (store.get_sample(run, "2"), store.get_response(ResponseKey(run, "1"))) == (None, None)
 
-    def test_reading_goes_on_behind_a_record(self, store: Storage) -> None:
+    def test_reading_continues_after_a_record(self, store: Storage) -> None:
         run = new_run(store)
         for case in range(700):  # more than a page
             put(store, run, case, repeat=case % 2)
@@ -328,7 +328,7 @@ class TestRecords:
         with pytest.raises(ConfigError, match="has no case 'nope' to continue after"):
             store.records(run, after=ResponseKey(run, "nope"))
 
-    def test_an_iterator_may_go_from_thread_to_thread(self, store: Storage) -> None:
+    def test_an_iterator_may_move_between_threads(self, store: Storage) -> None:
         run = new_run(store)
         for case in range(450):
             put(store, run, case)
@@ -353,7 +353,7 @@ class TestRecords:
             Record(run, "1", 0, edited, response(), {"exact": "Paris"}, {"exact": scored(1.0)})
         ]
 
-    def test_what_is_there_already(self, store: Storage) -> None:
+    def test_existing_records(self, store: Storage) -> None:
         run = new_run(store)
         store.put_response(ResponseKey(run, "1", 1), failed("timeout"), sample(1))
         put(store, run, 1)
@@ -366,7 +366,7 @@ class TestRecords:
             (ResponseKey(run, "1", 1), "timeout", {}, asked, set()),
         ]
 
-    def test_what_the_order_of_two_answers_decided(self, store: Storage) -> None:
+    def test_grades_decided_by_the_order_of_the_answers(self, store: Storage) -> None:
         run = new_run(store)
         for case, favoured in enumerate(["first", "first", "second"]):
             put(store, run, case)
@@ -381,7 +381,7 @@ class TestRecords:
         with pytest.raises(ConfigError, match="no run 'nope'"):
             store.order_counts("nope")
 
-    def test_what_is_there_already_of_some_cases(self, store: Storage) -> None:
+    def test_existing_records_of_some_cases(self, store: Storage) -> None:
         run = new_run(store)
         for case in ("z", "1", "a", "ä"):  # in an order that is not that of their names
             put(store, run, case)
@@ -401,7 +401,7 @@ class TestRecords:
         with pytest.raises(ConfigError, match="no run 'nope'"):
             store.keys_of("nope", ["a"])
 
-    def test_what_is_there_already_of_more_cases_than_go_into_one_statement(self, store: Storage) -> None:
+    def test_existing_records_of_more_cases_than_one_statement_takes(self, store: Storage) -> None:
         run = new_run(store)
         store.put_samples(run, [sample(case) for case in reversed(range(1200))])
         for case in range(0, 1200, 100):
@@ -410,7 +410,7 @@ class TestRecords:
         assert keys == list(store.keys_of(run))
         assert [one.key.case for one in keys] == [str(case) for case in range(1100, -1, -100)]
 
-    def test_a_regraded_run_tells_of_some_cases_what_its_own_graders_said(self, store: Storage) -> None:
+    def test_existing_records_of_a_regraded_run_have_its_own_grades(self, store: Storage) -> None:
         first = new_run(store)
         for case in ("a", "b"):
             put(store, first, case)
@@ -432,7 +432,7 @@ class TestRecords:
                 act()
         assert (store.get_sample("nope", "1"), store.get_response(ResponseKey("nope", "1"))) == (None, None)
 
-    def test_what_was_put_cannot_be_changed_from_outside(self, store: Storage) -> None:
+    def test_stored_objects_are_copies(self, store: Storage) -> None:
         run = new_run(store)
         put(store, run, 1)
         next(store.records(run)).sample.metadata["level"] = "changed"
@@ -467,7 +467,7 @@ class TestRegradedRuns:
         put(store, second, 2)
         assert places(store.records(second)) == [("2", 0)]
 
-    def test_a_parent_must_be_there(self, store: Storage) -> None:
+    def test_a_parent_must_exist(self, store: Storage) -> None:
         with pytest.raises(ConfigError, match="parent: no run 'nope' in the store"):
             new_run(store, parent="nope")
 
@@ -525,7 +525,7 @@ class TestCounts:
 
 
 class TestManyThreads:
-    def test_writers_and_readers_side_by_side(self, store: Storage) -> None:
+    def test_concurrent_writers_and_readers(self, store: Storage) -> None:
         run = new_run(store)
         faults: list[BaseException] = []
 
@@ -550,7 +550,7 @@ class TestManyThreads:
 
 
 class TestWriter:
-    def test_what_was_awaited_is_there(self, store: Storage) -> None:
+    def test_awaited_rows_are_stored(self, store: Storage) -> None:
         run = new_run(store)
 
         async def write() -> None:
@@ -569,7 +569,7 @@ class TestWriter:
         assert [record.submissions for record in store.records(run)] == [{"exact": str(case)} for case in range(300)]
         assert store.counts(run) == recomputed(store, run)
 
-    def test_a_bad_row_fails_alone(self, store: Storage) -> None:
+    def test_an_invalid_row_fails_only_itself(self, store: Storage) -> None:
         run = new_run(store)
 
         async def write() -> list[BaseException | None]:
@@ -655,7 +655,7 @@ def puts(writer: Writer, count: int) -> list[asyncio.Future[None]]:
 
 
 class TestGroupCommit:
-    def test_what_waits_is_committed_together_by_one_thread(self) -> None:
+    def test_waiting_rows_are_committed_together_by_one_thread(self) -> None:
         gate = Gate()
 
         async def write() -> None:
@@ -706,7 +706,7 @@ class TestGroupCommit:
         asyncio.run(write())
         assert len(gate.batches) == 1
 
-    def test_a_lock_held_elsewhere_fails_the_batch_but_not_the_writer(self) -> None:
+    def test_a_lock_of_another_process_fails_the_batch_but_not_the_writer(self) -> None:
         gate = Gate(StoreError("locked", retryable=True))
         gate.open.set()
 
@@ -735,7 +735,7 @@ def test_stores_are_context_managers(store: Storage) -> None:
 
 
 class TestMeasures:
-    def test_they_are_the_records_in_numbers_in_the_records_order(self, store: Storage) -> None:
+    def test_they_are_the_numbers_of_the_records_in_order(self, store: Storage) -> None:
         run = new_run(store)
         put(store, run, "b", 1, position=1)
         put(store, run, "b", 0, position=1)
@@ -762,7 +762,7 @@ class TestMeasures:
             Measure("b", 1, "success", 12.5, 0.01, {"exact": GradeMeasure(Outcome.ERROR, None, False)}, ""),
         ]
 
-    def test_columns_are_the_same_numbers_in_the_order_of_the_cases_names(self, store: Storage) -> None:
+    def test_columns_are_the_same_numbers_ordered_by_case_id(self, store: Storage) -> None:
         run = new_run(store)
         put(store, run, "b", 1, position=0)
         put(store, run, "b", 0, position=0)
@@ -792,7 +792,7 @@ class TestMeasures:
         assert [list(column) for column in unnamed] == [[], *map(list, responses[1:])]
         assert [list(column) for column in scores] == [[], list(grades.graders), [], *map(list, grades[3:])]
 
-    def test_columns_with_digests_say_where_each_case_is(self, store: Storage) -> None:
+    def test_columns_with_digests_locate_each_case(self, store: Storage) -> None:
         run = store.save_run(Run(name="r", suite="s"))
         for position, case in enumerate(("b", "a")):
             for repeat in range(2):
@@ -805,7 +805,7 @@ class TestMeasures:
         ((plain, _),) = store.columns(run)
         assert (list(plain.digests), list(plain.positions)) == ([], [])
 
-    def test_columns_of_nothing(self, store: Storage) -> None:
+    def test_columns_of_an_empty_run(self, store: Storage) -> None:
         run = new_run(store)
         assert list(store.columns(run)) == []
         put(store, run, 1)
@@ -823,7 +823,7 @@ class TestMeasures:
         ((responses, grades),) = store.columns(child)
         assert (list(responses.cases), list(grades.scores)) == (["1"], [1.0])
 
-    def test_columns_of_more_than_a_page_come_whole(self, store: Storage) -> None:
+    def test_columns_of_more_than_a_page_are_complete(self, store: Storage) -> None:
         """Cases with repeats, some of which a page cuts in two."""
         run = new_run(store)
 
@@ -847,12 +847,12 @@ class TestMeasures:
         unnamed = list(store.columns(run, named=False))
         assert [list(page.grades.scores) for page in unnamed] == [list(page.grades.scores) for page in pages]
 
-    def test_a_response_without_grades_is_there(self, store: Storage) -> None:
+    def test_a_response_without_grades_is_included(self, store: Storage) -> None:
         run = new_run(store)
         put(store, run, 1)
         assert [measure.grades for measure in store.measures(run)] == [{}]
 
-    def test_more_than_a_page_comes_whole(self, store: Storage) -> None:
+    def test_more_than_a_page_is_complete(self, store: Storage) -> None:
         run = new_run(store)
         for case in range(1003):
             put(store, run, case, position=case)
@@ -862,7 +862,7 @@ class TestMeasures:
         assert [measure.case for measure in found] == [str(case) for case in range(1003)]
         assert all(set(measure.grades) == {"one", "two"} for measure in found)
 
-    def test_a_digest_tells_an_edited_case(self, store: Storage) -> None:
+    def test_a_digest_shows_an_edited_case(self, store: Storage) -> None:
         runs = [new_run(store) for _ in range(3)]
         for run, text in zip(runs, ("same", "same", "edited"), strict=True):
             store.put_response(ResponseKey(run, "c"), response(), Sample("c", text))
@@ -879,7 +879,7 @@ class TestMeasures:
 
 
 class TestClaims:
-    def test_who_comes_first_gets_the_run(self, store: Storage) -> None:
+    def test_the_first_claim_gets_the_run(self, store: Storage) -> None:
         run = new_run(store, owner="dead", status="failed", error_message="gone")
         claimed = store.claim_run(run, "first", "dead")
         assert claimed is not None
@@ -904,7 +904,7 @@ class TestCachedResponses:
         assert store.cached_response("key") == response("kept")
         assert store.cached_response("other") is None
 
-    def test_a_failed_call_is_never_given_again(self, store: Storage) -> None:
+    def test_a_failed_call_is_never_reused(self, store: Storage) -> None:
         run = new_run(store)
         store.put_response(ResponseKey(run, "a"), failed(), sample("a"), None, "key")
         assert store.cached_response("key") is None
@@ -913,13 +913,13 @@ class TestCachedResponses:
         async with store.writer() as writer:
             await writer.put_response(ResponseKey(run, "a"), response("kept"), sample("a"), 0, "key")
 
-    def test_the_writer_keeps_the_key_too(self, store: Storage) -> None:
+    def test_the_writer_stores_the_cache_key(self, store: Storage) -> None:
         run = new_run(store)
         asyncio.run(self._written(store, run))
         assert store.cached_response("key") == response("kept")
 
 
-def test_one_record_is_the_one_among_all(store: Storage) -> None:
+def test_a_single_record_equals_the_one_in_the_list(store: Storage) -> None:
     run = new_run(store)
     for case in ("a", "b"):
         put(store, run, case)
@@ -932,7 +932,7 @@ def test_one_record_is_the_one_among_all(store: Storage) -> None:
     assert store.get_record(ResponseKey("nope", "a")) is None
 
 
-def test_an_answer_keeps_what_it_was_asked_when_another_repeat_is_asked_something_else(store: Storage) -> None:
+def test_a_response_keeps_its_sample_when_another_repeat_has_an_edited_one(store: Storage) -> None:
     run = new_run(store)
     before, after = Sample("c", "as it was"), Sample("c", "as it is")
     for repeat in (0, 1):
@@ -943,7 +943,7 @@ def test_an_answer_keeps_what_it_was_asked_when_another_repeat_is_asked_somethin
     assert [one.digest for one in store.measures(run, digests=True)] == asked
 
 
-def test_an_answer_in_the_place_of_another_has_not_its_grades(store: Storage) -> None:
+def test_a_replacing_response_does_not_inherit_grades(store: Storage) -> None:
     run = new_run(store)
     for case in ("a", "b"):
         put(store, run, case)
@@ -980,7 +980,7 @@ def observed(key: str, **fields: Any) -> Observation:
 
 
 class TestObservations:
-    def test_they_come_back_as_they_were_in_the_order_of_arrival(self, store: Storage) -> None:
+    def test_observations_round_trip_in_order_of_arrival(self, store: Storage) -> None:
         given = [observed("b", score=None, cost=None), observed("a", latency_ms=3.5, task_family="ünï")]
         ids = store.put_observations(given)
         assert ids == sorted(set(ids))
@@ -988,7 +988,7 @@ class TestObservations:
             msgspec.structs.replace(one, id=number) for one, number in zip(given, ids, strict=True)
         ]
 
-    def test_a_used_key_keeps_the_first_and_gives_its_id(self, store: Storage) -> None:
+    def test_a_used_key_keeps_the_first_observation_and_returns_its_id(self, store: Storage) -> None:
         first, second = store.put_observations([observed("a", score=0.25), observed("b")])
         again = store.put_observations([observed("c"), observed("a", score=1.0), observed("c", score=0.0)])
         assert again[1] == first
@@ -999,15 +999,15 @@ class TestObservations:
             ("c", 0.5),
         ]
 
-    def test_nothing_is_put_for_nothing(self, store: Storage) -> None:
+    def test_an_empty_batch_writes_nothing(self, store: Storage) -> None:
         assert (store.put_observations([]), store.observations(), store.observation_sums()) == ([], [], [])
 
-    def test_pages_go_on_behind_an_id(self, store: Storage) -> None:
+    def test_pages_continue_after_an_id(self, store: Storage) -> None:
         ids = store.put_observations([observed(str(number)) for number in range(7)])
         pages = [[one.id for one in store.observations(after=after, limit=3)] for after in (0, ids[2], ids[5], ids[6])]
         assert pages == [ids[:3], ids[3:6], ids[6:], []]
 
-    def test_a_filter_means_what_has_all_of_it(self, store: Storage) -> None:
+    def test_a_filter_matches_all_its_criteria(self, store: Storage) -> None:
         store.put_observations(
             [
                 observed("a"),

@@ -52,7 +52,7 @@ async def put(writer: Writer, case: str) -> None:
 
 
 @in_loop
-async def test_what_is_put_in_one_turn_is_committed_together() -> None:
+async def test_rows_put_in_one_loop_turn_are_committed_together() -> None:
     commits = Commits()
     async with Writer(commits) as writer:
         await asyncio.gather(put(writer, "1"), put(writer, "2"))
@@ -68,7 +68,7 @@ async def test_a_batch_that_is_full_does_not_wait_for_more() -> None:
 
 
 @in_loop
-async def test_grades_are_put_off_while_responses_are_waited_for() -> None:
+async def test_grades_are_deferred_while_responses_are_awaited() -> None:
     commits = Commits()
     async with Writer(commits) as writer:
         await put(writer, "1")
@@ -87,7 +87,7 @@ async def test_grades_that_are_put_are_committed_when_it_returns() -> None:
 
 
 @in_loop
-async def test_a_grade_that_is_put_and_refused_is_reported_to_who_put_it() -> None:
+async def test_a_refused_grade_is_reported_to_its_caller() -> None:
     def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         return [StoreError("full")] * len(rows)
 
@@ -97,7 +97,7 @@ async def test_a_grade_that_is_put_and_refused_is_reported_to_who_put_it() -> No
 
 
 @in_loop
-async def test_many_grades_go_along_with_the_next_response() -> None:
+async def test_deferred_grades_are_committed_with_the_next_response() -> None:
     commits = Commits()
     async with Writer(commits) as writer:
         for number in range(POSTED_ROWS + 1):
@@ -121,7 +121,7 @@ async def test_grades_are_committed_though_no_response_follows() -> None:
 
 
 @in_loop
-async def test_grades_wait_for_a_quiet_moment_and_what_is_tidied_up_as_well() -> None:
+async def test_grades_and_checkpoints_wait_for_an_idle_moment() -> None:
     commits = Commits()
     tidied: list[int] = []
     with count_time_by_turns():
@@ -141,7 +141,7 @@ async def test_grades_wait_for_a_quiet_moment_and_what_is_tidied_up_as_well() ->
 
 
 @in_loop
-async def test_grades_do_not_wait_for_ever_for_a_quiet_moment() -> None:
+async def test_grades_do_not_wait_forever_for_an_idle_moment() -> None:
     commits = Commits()
     tidied: list[int] = []
     with count_time_by_turns():
@@ -155,7 +155,7 @@ async def test_grades_do_not_wait_for_ever_for_a_quiet_moment() -> None:
 
 
 @in_loop
-async def test_a_slow_disk_is_not_tidied_up_in_the_loop() -> None:
+async def test_a_slow_disk_is_not_checkpointed_in_the_loop() -> None:
     threads: list[str] = []
     tidied: list[int] = []
 
@@ -174,7 +174,7 @@ async def test_a_slow_disk_is_not_tidied_up_in_the_loop() -> None:
 
 
 @in_loop
-async def test_a_full_queue_lets_everybody_in_at_last() -> None:
+async def test_a_full_queue_accepts_every_caller_eventually() -> None:
     commits = Commits()
     async with Writer(commits, queue_rows=1, batch_rows=1) as writer:
         await asyncio.gather(*(put(writer, str(number)) for number in range(20)))
@@ -182,7 +182,7 @@ async def test_a_full_queue_lets_everybody_in_at_last() -> None:
 
 
 @in_loop
-async def test_those_who_wait_for_a_place_are_told_of_a_failed_commit() -> None:
+async def test_callers_waiting_for_a_full_queue_get_a_failed_commit() -> None:
     def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         raise StoreError("the disk is full")
 
@@ -192,7 +192,7 @@ async def test_those_who_wait_for_a_place_are_told_of_a_failed_commit() -> None:
 
 
 @in_loop
-async def test_only_the_owner_of_a_refused_row_is_told() -> None:
+async def test_only_the_caller_of_a_refused_row_gets_the_error() -> None:
     def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         return [StoreError("bad row") if row.case == "1" else None for row in rows]
 
@@ -202,7 +202,7 @@ async def test_only_the_owner_of_a_refused_row_is_told() -> None:
 
 
 @in_loop
-async def test_a_flush_tells_of_a_grade_that_was_refused() -> None:
+async def test_a_flush_reports_a_refused_grade() -> None:
     async with Writer(lambda rows: [StoreError("bad grade") for _ in rows]) as writer:
         await writer.post_grades(ResponseKey("run", "1"), GRADED)
         with pytest.raises(StoreError, match="bad grade"):
@@ -232,7 +232,7 @@ class Here:
 
 
 @in_loop
-async def test_quick_commits_are_done_where_they_are_asked_for() -> None:
+async def test_quick_commits_run_in_the_calling_thread() -> None:
     here = Here()
     with patch("gradeline.store.writer.perf_counter", here.clock):
         async with Writer(here.commit, here.try_commit) as writer:
@@ -244,7 +244,7 @@ async def test_quick_commits_are_done_where_they_are_asked_for() -> None:
 
 
 @in_loop
-async def test_a_slow_disk_has_a_thread_until_it_is_quick_again() -> None:
+async def test_a_slow_disk_uses_a_thread_until_it_is_fast_again() -> None:
     here = Here()
     with patch("gradeline.store.writer.perf_counter", here.clock):
         async with Writer(here.commit, here.try_commit) as writer:
@@ -257,7 +257,7 @@ async def test_a_slow_disk_has_a_thread_until_it_is_quick_again() -> None:
 
 
 @in_loop
-async def test_the_loop_goes_on_while_somebody_else_writes() -> None:
+async def test_the_loop_is_not_blocked_while_another_process_writes() -> None:
     here = Here()
     here.others_write = True
     async with Writer(here.commit, here.try_commit) as writer:
@@ -266,7 +266,7 @@ async def test_the_loop_goes_on_while_somebody_else_writes() -> None:
 
 
 @in_loop
-async def test_a_failed_commit_ends_the_writer_wherever_it_was_done() -> None:
+async def test_a_failed_commit_ends_the_writer_in_any_thread() -> None:
     def commit(rows: Sequence[RecordRow]) -> list[StoreError | None]:
         raise StoreError("the disk is full")
 
@@ -278,7 +278,7 @@ async def test_a_failed_commit_ends_the_writer_wherever_it_was_done() -> None:
 
 
 @in_loop
-async def test_a_flush_does_not_wait_for_what_comes_after_it() -> None:
+async def test_a_flush_does_not_wait_for_later_rows() -> None:
     """While a thread commits one row at a time, others are put again and again."""
     stored: list[str] = []
 

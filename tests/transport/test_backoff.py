@@ -33,11 +33,11 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
         ("", None),
     ],
 )
-def test_only_a_sensible_pause_is_taken(value: str, seconds: float | None) -> None:
+def test_only_a_valid_retry_after_is_used(value: str, seconds: float | None) -> None:
     assert parse_retry_after(value, NOW) == seconds
 
 
-def test_the_pause_grows_to_its_cap_and_is_jittered_from_zero() -> None:
+def test_the_delay_grows_to_its_cap_with_full_jitter() -> None:
     backoff = Backoff(base_s=1, cap_s=5, random=Random(1))
     for attempt, most in ((1, 1), (2, 2), (3, 4), (4, 5), (5000, 5)):
         pauses = [backoff.pause(attempt) for _ in range(300)]
@@ -45,11 +45,11 @@ def test_the_pause_grows_to_its_cap_and_is_jittered_from_zero() -> None:
         assert most * 0.9 < max(pauses) <= most
 
 
-def test_the_same_seed_gives_the_same_pauses() -> None:
+def test_the_same_seed_gives_the_same_delays() -> None:
     first, second = (Backoff(random=Random(3)) for _ in range(2))
     assert [first.pause(n) for n in range(1, 6)] == [second.pause(n) for n in range(1, 6)]
 
 
-def test_a_date_is_read_against_the_clock() -> None:
+def test_a_date_is_relative_to_the_clock() -> None:
     asked = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
     assert 90 < Backoff().pause(1, asked) <= 100

@@ -37,7 +37,7 @@ def read(body: bytes, reader: SseReader | NdjsonReader, size: int = 1) -> list[E
         (b"", []),
     ],
 )
-def test_the_rules_of_the_whatwg(body: bytes, expected: list[Event], size: int) -> None:
+def test_server_sent_events_follow_the_whatwg_rules(body: bytes, expected: list[Event], size: int) -> None:
     assert read(body, SseReader(), size) == expected
 
 

@@ -64,12 +64,12 @@ print(json.dumps(asyncio.run(ask())))
 """
 
 
-def test_an_agent_that_the_machine_trusts_is_asked(certificate: Path) -> None:
+def test_an_agent_trusted_by_the_system_is_called(certificate: Path) -> None:
     with tls_agent(certificate, _Hello) as url:
         assert said_by(ASK.format(url=url), SSL_CERT_FILE=str(certificate)) == ["hello", "hello"]
 
 
-def test_an_agent_that_nobody_vouches_for_is_not_asked(certificate: Path, tmp_path: Path) -> None:
+def test_an_untrusted_agent_is_not_called(certificate: Path, tmp_path: Path) -> None:
     nobody = tmp_path / "nobody.pem"
     nobody.write_text("")
     with tls_agent(certificate, _Hello) as url:
@@ -94,9 +94,7 @@ print(json.dumps([waiting, held, now_plain, vars(ssl.SSLContext) == before]))
 
 
 class TestAContextMadeInTheBlock:
-    def test_has_the_certificates_when_it_is_looked_into(
-        self, certificate: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_loads_the_certificates_when_inspected(self, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         with lazy_certificates():
             waiting, listed = ssl.create_default_context(), ssl.create_default_context()
@@ -106,7 +104,7 @@ class TestAContextMadeInTheBlock:
             one["subject"] for one in ssl.create_default_context().get_ca_certs()
         ]
 
-    def test_serves_a_plain_socket_too(self, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_works_with_a_plain_socket(self, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         with lazy_certificates():
             context = ssl.create_default_context()
@@ -131,7 +129,7 @@ class TestAContextMadeInTheBlock:
             own.load_default_certs()
         assert (type(made[0]), type(own)) == (ssl.SSLContext, Own)
 
-    def test_is_left_alone_where_another_way_to_read_them_is_in_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_not_changed_if_truststore_is_in_use(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[ssl.SSLContext] = []
         monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", lambda one: asked.append(one), raising=False)
         with lazy_certificates():

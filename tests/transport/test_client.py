@@ -80,7 +80,7 @@ class FixedResolver(AbstractResolver):
         pass
 
 
-def test_a_sound_call() -> None:
+def test_a_successful_call() -> None:
     async def call(server: FaultServer, transport: Transport) -> tuple[HttpResponse, FaultServer]:
         headers = {"Content-Type": "application/json", "X-Trace": "7"}
         body = json.dumps({"input": "Paris?"}).encode()
@@ -105,7 +105,7 @@ def test_a_sound_call() -> None:
         ("/slow?ms=60000", "timeout", "within 0.4 s"),
     ],
 )
-def test_the_total_deadline_ends_what_hangs(path: str, type_: str, says: str) -> None:
+def test_the_total_deadline_ends_a_hanging_call(path: str, type_: str, says: str) -> None:
     error, server = failure(path, deadline_s=0.4)
     assert (error.type, error.attempts, server.hits.total()) == (type_, 1, 1)
     assert says in str(error)
@@ -130,7 +130,7 @@ def test_the_total_deadline_ends_what_hangs(path: str, type_: str, says: str) ->
         ("/redirect", "redirect", 1),
     ],
 )
-def test_each_fault_has_its_type_and_only_some_are_repeated(path: str, type_: str, hits: int) -> None:
+def test_each_fault_has_its_type_and_only_some_are_retried(path: str, type_: str, hits: int) -> None:
     error, server = failure(path)
     assert isinstance(error, AgentError)
     assert error.type in RESPONSE_POLICY
@@ -144,7 +144,7 @@ def test_no_retries_means_one_attempt() -> None:
 
 
 @pytest.mark.parametrize("path", ["/huge", "/gzip-bomb", "/endless"])
-def test_a_body_past_the_cap_is_cut_off_in_bounded_memory(path: str) -> None:
+def test_a_body_above_the_limit_is_cut_off_in_bounded_memory(path: str) -> None:
     tracemalloc.start()
     try:
         error, server = failure(path, max_body=1_000_000)
@@ -156,7 +156,7 @@ def test_a_body_past_the_cap_is_cut_off_in_bounded_memory(path: str) -> None:
     assert peak < 20_000_000
 
 
-def test_a_body_as_large_as_the_cap_is_sound() -> None:
+def test_a_body_as_large_as_the_limit_is_accepted() -> None:
     async def call(server: FaultServer, transport: Transport) -> HttpResponse:
         return await transport.request(HttpRequest("POST", server.url + "/ok", body=b"x" * 84))
 
@@ -165,7 +165,7 @@ def test_a_body_as_large_as_the_cap_is_sound() -> None:
         with_server(call, max_body=99)
 
 
-def test_a_large_body_arrives_whole_on_every_attempt() -> None:
+def test_a_large_body_is_sent_whole_on_every_attempt() -> None:
     async def call(server: FaultServer, transport: Transport) -> tuple[HttpResponse, FaultServer]:
         request = HttpRequest(
             "POST", server.url + "/retry-after/absent", {"Content-Type": "text/plain"}, b"x" * 3_000_000
@@ -179,20 +179,20 @@ def test_a_large_body_arrives_whole_on_every_attempt() -> None:
 
 
 @pytest.mark.parametrize("coding", ["gzip", "members", "deflate", "raw", "identity"])
-def test_packed_bodies_are_unpacked(coding: str) -> None:
+def test_compressed_bodies_are_decompressed(coding: str) -> None:
     answer, _ = get(f"/encoded/{coding}")
     assert json.loads(answer.body) == {"response": "packed " * 20_000}
 
 
 @pytest.mark.parametrize("path", ["/bad-json", "/invalid-utf8", "/deep-json"])
-def test_a_body_is_handed_over_as_it_is(path: str) -> None:
+def test_a_body_is_returned_unchanged(path: str) -> None:
     answer, _ = get(path)
     assert answer.complete
     assert answer.body
 
 
 @pytest.mark.parametrize("path", ["/hang", "/huge", "/gzip-bomb", "/endless", "/reset", "/drip"])
-def test_sound_calls_beside_a_faulty_one_are_unharmed(path: str) -> None:
+def test_other_calls_are_not_affected_by_a_failing_one(path: str) -> None:
     async def call(server: FaultServer, transport: Transport) -> list[HttpResponse | BaseException]:
         bad = transport.request(HttpRequest("POST", server.url + path, deadline_s=0.5, retries=0))
         good = [transport.request(HttpRequest("POST", server.url + "/ok", body=b"%d" % i)) for i in range(20)]
@@ -205,7 +205,7 @@ def test_sound_calls_beside_a_faulty_one_are_unharmed(path: str) -> None:
     ]
 
 
-def test_connections_are_kept_and_used_again() -> None:
+def test_connections_are_reused() -> None:
     async def call(server: FaultServer, transport: Transport) -> int:
         for path in ("/ok", "/encoded/gzip", "/sse", "/ok"):
             await transport.request(HttpRequest("POST", server.url + path))
@@ -217,7 +217,7 @@ def test_connections_are_kept_and_used_again() -> None:
     assert with_server(call) == 1
 
 
-def test_nobody_listening() -> None:
+def test_no_server_on_the_port() -> None:
     async def call(_: FaultServer, transport: Transport) -> CallError:
         with pytest.raises(CallError) as caught:
             await transport.request(HttpRequest("POST", f"http://127.0.0.1:{free_port()}/"))
@@ -248,26 +248,26 @@ def test_a_server_without_tls() -> None:
     assert (error.type, error.attempts) == ("tls", 1)
 
 
-def test_the_pause_a_server_asks_for_is_kept() -> None:
+def test_retry_after_is_respected() -> None:
     answer, server = get("/retry-after/seconds?s=0&after=3")
     assert (answer.attempts, server.hits["/retry-after/seconds"]) == (3, 3)
 
 
 @pytest.mark.parametrize("form", ["negative", "huge", "garbage", "absent"])
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_senseless_pause_is_replaced_by_back_off(form: str, status: int) -> None:
+def test_an_invalid_retry_after_is_replaced_by_backoff(form: str, status: int) -> None:
     answer, server = get(f"/retry-after/{form}?after=3&status={status}")
     assert (answer.attempts, server.hits[f"/retry-after/{form}"]) == (3, 3)
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_a_pause_past_the_deadline_is_not_waited_for(form: str) -> None:
+def test_a_retry_after_beyond_the_deadline_is_not_waited_for(form: str) -> None:
     error, server = failure(f"/retry-after/{form}?s=600&after=9", deadline_s=5)
     assert (error.type, error.attempts, server.hits.total()) == ("rate_limited", 1, 1)
     assert "would exceed the deadline of 5 s" in str(error)
 
 
-def test_the_deadline_holds_over_all_attempts() -> None:
+def test_the_deadline_covers_all_attempts() -> None:
     class AlwaysLong(Random):
         def uniform(self, a: float, b: float) -> float:
             return b
@@ -280,7 +280,7 @@ def test_the_deadline_holds_over_all_attempts() -> None:
     assert "not retried" in str(error)
 
 
-def test_a_timeout_names_the_failure_before_it() -> None:
+def test_a_timeout_names_the_preceding_failure() -> None:
     error, server = failure("/hang?after=2", deadline_s=0.4)
     assert (error.type, error.attempts, server.hits["/hang"]) == ("timeout", 2, 2)
     assert "the previous attempt failed: answered 503" in str(error)
@@ -294,7 +294,7 @@ def test_an_error_shows_a_short_clean_excerpt() -> None:
     assert text.endswith("…")
 
 
-def test_a_secret_that_comes_back_is_not_shown() -> None:
+def test_an_echoed_secret_is_not_shown() -> None:
     async def call(server: FaultServer, transport: Transport) -> CallError:
         headers = {
             "Authorization": "Bearer sk-live-1234",
@@ -334,7 +334,7 @@ def test_a_secret_that_comes_back_is_not_shown() -> None:
         "http://[bad/?key=hunter2",
     ],
 )
-def test_an_impossible_url_is_refused_before_sending(url: str) -> None:
+def test_an_invalid_url_is_refused_before_sending(url: str) -> None:
     async def call(server: FaultServer, transport: Transport) -> str:
         with pytest.raises(ConfigError, match="url") as caught:
             await transport.request(HttpRequest("GET", url))
@@ -358,7 +358,7 @@ def test_an_impossible_url_is_refused_before_sending(url: str) -> None:
         {"traceparent": ""},
     ],
 )
-def test_an_impossible_request_is_refused_before_sending(wrong: dict[str, Any]) -> None:
+def test_an_invalid_request_is_refused_before_sending(wrong: dict[str, Any]) -> None:
     async def call(server: FaultServer, transport: Transport) -> None:
         with pytest.raises(ConfigError):
             await transport.request(HttpRequest(**{"method": "GET", "url": server.url + "/ok", **wrong}))
@@ -367,7 +367,7 @@ def test_an_impossible_request_is_refused_before_sending(wrong: dict[str, Any]) 
     with_server(call)
 
 
-def test_a_known_head_does_not_make_its_trace_known() -> None:
+def test_a_shared_prefix_does_not_share_its_trace() -> None:
     async def call(server: FaultServer, transport: Transport) -> list[str | None]:
         await transport.request(HttpRequest("GET", server.url + "/ok", traceparent="00-a1-b2-01"))
         with pytest.raises(ConfigError, match="invalid traceparent 'x\\\\ny'"):
@@ -390,7 +390,7 @@ def test_a_trace_goes_with_every_hop_unless_the_headers_have_one() -> None:
 @pytest.mark.parametrize(
     ("headers", "sent"), [({}, None), ({"content-type": "text/x"}, "text/x"), ({"Content-Type": "text/y"}, "text/y")]
 )
-def test_no_content_type_is_made_up(headers: dict[str, str], sent: str | None) -> None:
+def test_no_content_type_is_invented(headers: dict[str, str], sent: str | None) -> None:
     async def call(server: FaultServer, transport: Transport) -> str | None:
         await transport.request(HttpRequest("POST", server.url + "/ok", headers, b"{}"))
         (received,) = server.received
@@ -399,7 +399,7 @@ def test_no_content_type_is_made_up(headers: dict[str, str], sent: str | None) -
     assert with_server(call) == sent
 
 
-def test_a_transport_is_used_inside_its_context() -> None:
+def test_a_transport_needs_its_context_manager() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         asyncio.run(Transport().request(HttpRequest("GET", "http://127.0.0.1/")))
 
@@ -416,7 +416,7 @@ def test_a_cancelled_call_stays_cancelled() -> None:
     with_server(call)
 
 
-def test_a_server_that_does_not_read_keeps_no_connection_open() -> None:
+def test_a_server_that_does_not_read_does_not_keep_a_connection_open() -> None:
     async def run() -> None:
         ended = asyncio.Event()
 
@@ -449,7 +449,7 @@ def test_redirects_are_followed_within_a_limit() -> None:
     assert "more than 5 times" in str(error)
 
 
-def test_a_redirect_loop_is_seen() -> None:
+def test_a_redirect_loop_is_detected() -> None:
     error, server = failure("/redirect-loop")
     assert (error.type, server.hits.total()) == ("redirect", 3)
     assert "loop" in str(error)
@@ -496,7 +496,7 @@ def test_secrets_do_not_cross_origins() -> None:
     "place",
     ["ftp://127.0.0.1/x", "file:///etc/passwd", "javascript:alert(1)", "http://user:pw@127.0.0.1/", "http://[bad"],
 )
-def test_a_redirect_to_an_impossible_place(place: str) -> None:
+def test_a_redirect_to_an_invalid_url(place: str) -> None:
     error, server = failure(f"/redirect?to={place}")
     assert (error.type, server.hits.total()) == ("redirect", 1)
     assert "pw@" not in str(error)
@@ -513,14 +513,14 @@ def refused(policy: EgressPolicy, url: str, resolver: AbstractResolver | None = 
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f000001", "127.1", "[::1]", "[::ffff:127.0.0.1]"])
-def test_addresses_are_checked_however_they_are_spelt(host: str) -> None:
+def test_addresses_are_checked_in_every_spelling(host: str) -> None:
     error, server = refused(PublicOnly(), f"http://{host}:PORT/ok")
     assert (error.type, error.attempts, server.connections) == ("connect", 1, 0)
     assert "refused by the egress policy" in str(error) or "not a valid name or address" in str(error)
 
 
 @pytest.mark.parametrize("addresses", [["127.0.0.1"], ["93.184.216.34", "127.0.0.1"], ["127.0.0.1", "93.184.216.34"]])
-def test_one_bad_address_condemns_a_name(addresses: list[str]) -> None:
+def test_a_name_with_one_forbidden_address_is_refused(addresses: list[str]) -> None:
     error, server = refused(PublicOnly(), "http://rebound.test:PORT/ok", FixedResolver({"rebound.test": addresses}))
     assert (error.type, error.attempts, server.connections) == ("connect", 1, 0)
     assert "rebound.test is 127.0.0.1, which is a loopback address" in str(error)
@@ -562,11 +562,11 @@ def test_newline_delimited_json() -> None:
     assert [event.data for event in answer.events] == ['{"delta": "Par"}', '{"delta": "is"}', '{"done": true}']
 
 
-def test_a_stream_that_was_cut_is_no_answer() -> None:
+def test_a_truncated_stream_is_an_error() -> None:
     error, server = failure("/sse-cut", stream="sse")
     assert (error.type, server.hits["/sse-cut"]) == ("truncated", 3)
 
 
-def test_a_stream_that_only_the_close_ended_is_not_taken_for_complete() -> None:
+def test_a_stream_ended_only_by_close_is_incomplete() -> None:
     answer, _ = get("/sse-cut?framing=close", stream="sse")
     assert ([event.data for event in answer.events], answer.complete) == (['{"text": "Paris"}', "two\nlines"], False)

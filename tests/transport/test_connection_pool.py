@@ -139,7 +139,7 @@ def post(server: ScriptedServer, *, retries: int = 0, method: str = "POST", body
 
 
 class TestClosedWhileIdle:
-    def test_it_costs_neither_an_attempt_nor_a_pause(self) -> None:
+    def test_reconnecting_costs_neither_an_attempt_nor_a_delay(self) -> None:
         async def calls(server: ScriptedServer) -> list[HttpResponse]:
             async with Transport(backoff=NoPause()) as transport:
                 first = await transport.request(post(server))
@@ -153,9 +153,7 @@ class TestClosedWhileIdle:
         assert server.seen == [(1, "POST", 2), (2, "POST", 2)]
 
     @pytest.mark.parametrize("size", [2, 100_000, 3_000_000])
-    def test_nor_where_it_closes_between_the_pool_and_the_first_byte(
-        self, size: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_closing_before_the_first_byte_costs_neither(self, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
         looks = []
 
         def close_after_first_look(connection: connection_pool.PooledSocket) -> bool:
@@ -178,7 +176,7 @@ class TestClosedWhileIdle:
         assert server.seen == [(1, "POST", size), (2, "POST", size)]
 
 
-class TestClosedWithoutAnAnswer:
+class TestClosedWithoutResponse:
     """The server has seen the request: whether it acted on it is unknown, so it is a failed attempt."""
 
     @pytest.mark.parametrize("method", ["POST", "GET", "PUT", "DELETE"])
@@ -195,7 +193,7 @@ class TestClosedWithoutAnAnswer:
         assert (error.type, error.attempts) == ("reset", 1)
         assert server.seen == [(1, method, 2), (1, method, 2)]
 
-    def test_nor_by_an_event_loop_that_writes_to_descriptors_itself(self) -> None:
+    def test_nothing_is_sent_twice_by_an_event_loop_that_writes_to_descriptors(self) -> None:
         async def calls(server: ScriptedServer) -> CallError:
             async with Transport(backoff=NoPause()) as transport:
                 await transport.request(post(server))
@@ -238,7 +236,7 @@ class TestRetries:
             assert asyncio.run(calls(server)) == [1, 3]
         assert [connection for connection, *_ in server.seen] == [1, 1, 2, 3]
 
-    def test_a_new_connection_takes_the_place_of_a_kept_one(self) -> None:
+    def test_a_new_connection_replaces_an_idle_one(self) -> None:
         async def calls(server: ScriptedServer) -> int:
             async with Transport(backoff=ShortPause()) as transport:
                 for _ in range(5):

@@ -15,14 +15,14 @@ from gradeline.transport import PublicOnly, allow_all
     2002:808:808:: 2001:0:1::1 fc00::1 fd00:ec2::254 fe80::1 fe80::1%eth0 fec0::1 ff02::1 2001:db8::1 100::1 5f00::1
     4000::1""".split(),
 )
-def test_what_is_not_public_is_refused(address: str) -> None:
+def test_private_addresses_are_refused(address: str) -> None:
     reason = PublicOnly().check(address, address, 443)
     assert reason is not None
     assert reason.startswith(f"{address} is a")
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "172.32.0.1", "100.128.0.1", "2606:4700::1111"])
-def test_what_is_public_is_let_through(address: str) -> None:
+def test_public_addresses_are_allowed(address: str) -> None:
     assert PublicOnly().check("agent.test", address, 443) is None
 
 
@@ -47,11 +47,11 @@ def test_the_operator_allows_networks_and_pairs() -> None:
 
 
 @pytest.mark.parametrize("entry", ["agents.corp", "agents.corp:", ":80", "host:0", "host:70000", "10.0.0.0/99", ""])
-def test_an_entry_that_means_nothing_is_refused(entry: str) -> None:
+def test_an_invalid_entry_is_refused(entry: str) -> None:
     with pytest.raises(ConfigError, match="neither a network"):
         PublicOnly(allow=[entry])
 
 
-def test_what_is_no_address_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     assert PublicOnly().check("x", "not-an-address", 80) == "'not-an-address' is not an IP address"
     assert allow_all.check("localhost", "127.0.0.1", 80) is None

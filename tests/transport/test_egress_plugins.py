@@ -37,7 +37,7 @@ def test_an_address_outside_the_policy_is_refused_with_the_reason(port: int) -> 
 
 
 @pytest.mark.parametrize("allowed", ["127.0.0.0/8", "127.0.0.1:{port}", "localhost:{port}"])
-def test_networks_and_hosts_that_are_allowed_are_reached(port: int, allowed: str) -> None:
+def test_allowed_networks_and_hosts_are_reached(port: int, allowed: str) -> None:
     with guarded_sockets(PublicOnly([allowed.format(port=port)])):
         connect(port, "localhost")
 

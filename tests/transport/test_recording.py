@@ -23,7 +23,7 @@ def with_server(test: Callable[[FaultServer, RecordingTransport], Awaitable[T]],
     return asyncio.run(run())
 
 
-def test_a_call_is_seen_whole() -> None:
+def test_a_call_is_recorded_completely() -> None:
     async def call(server: FaultServer, transport: RecordingTransport) -> None:
         headers = {"Authorization": "Bearer hidden", "user-agent": "mine"}
         answer = await transport.request(HttpRequest("POST", f"{server.url}/ok", headers, b'{"input": "x"}'))
@@ -36,7 +36,7 @@ def test_a_call_is_seen_whole() -> None:
     with_server(call)
 
 
-def test_a_long_body_is_kept_up_to_its_bound_of_errors_too() -> None:
+def test_a_long_body_is_truncated_also_for_errors() -> None:
     async def call(server: FaultServer, transport: RecordingTransport) -> list[tuple[int | None, int, bool]]:
         await transport.request(HttpRequest("POST", f"{server.url}/ok", body=b'{"input": "x"}'))
         with pytest.raises(CallError, match="answered 400"):
@@ -46,7 +46,7 @@ def test_a_long_body_is_kept_up_to_its_bound_of_errors_too() -> None:
     assert with_server(call, keep=3) == [(200, 3, True), (400, 3, True)]
 
 
-def test_an_answer_that_never_came_or_broke_off_has_no_body() -> None:
+def test_a_missing_or_truncated_response_has_no_body() -> None:
     async def call(server: FaultServer, transport: RecordingTransport) -> list[tuple[int | None, bytes | None]]:
         for path in ("/reset", "/truncated"):
             with pytest.raises(CallError):
@@ -56,7 +56,7 @@ def test_an_answer_that_never_came_or_broke_off_has_no_body() -> None:
     assert with_server(call) == [(None, None), (200, None)]
 
 
-def test_of_very_many_the_first_and_the_latest_are_kept() -> None:
+def test_only_the_first_and_last_calls_are_kept() -> None:
     async def call(server: FaultServer, transport: RecordingTransport) -> None:
         for number in range(15):
             await transport.request(HttpRequest("POST", f"{server.url}/ok?n={number}", body=b"{}"))

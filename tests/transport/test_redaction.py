@@ -16,11 +16,11 @@ def test_names_of_secrets(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["monkey", "author", "q", "X-Trace", "keyboard", "Content-Type", "max_tokens"])
-def test_names_of_other_things(name: str) -> None:
+def test_names_that_are_not_secrets(name: str) -> None:
     assert not is_secret_name(name)
 
 
-def test_values_are_replaced_in_every_spelling() -> None:
+def test_values_are_replaced_in_every_encoding() -> None:
     text = "a b/c, a%20b%2Fc and a+b%2Fc; a b/c-longer"
     assert redact(text, ["a b/c", "", "a b/c-longer"]) == "***, *** and ***; ***"
 

@@ -11,7 +11,7 @@ def hop(url: str, method: str = "POST") -> Hop:
     return Hop(method, URL(url), {"Authorization": "Bearer x", "Accept": "*/*"}, b"body")
 
 
-def test_https_is_never_left() -> None:
+def test_https_is_never_downgraded() -> None:
     with pytest.raises(AttemptError, match="not encrypted") as caught:
         next_hop(hop("https://x.test/"), Redirect(307, "http://x.test/?token=secret"), ())
     assert caught.value.type == "redirect"
@@ -29,7 +29,7 @@ def test_https_is_never_left() -> None:
         ("https://X.TEST/z", "https://x.test/z", True),
     ],
 )
-def test_where_a_location_leads(location: str, url: str, keeps: bool) -> None:
+def test_a_location_is_resolved(location: str, url: str, keeps: bool) -> None:
     after = next_hop(hop("https://x.test/a/b"), Redirect(307, location), ())
     assert str(after.url.origin()) + after.url.raw_path_qs == str(URL(url).origin()) + URL(url).raw_path_qs
     assert ("Authorization" in after.headers) is keeps

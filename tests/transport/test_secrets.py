@@ -98,7 +98,7 @@ def request_with(secret: BoundSecret, url: str) -> HttpRequest:
 
 @pytest.mark.parametrize("place", ["header", "query", "body"])
 @pytest.mark.parametrize("path", ["/echo", "/redirect/307?to=SAME/echo"])
-def test_the_value_is_sent_in_its_place_and_masked_in_the_answer(place: SecretLocation, path: str) -> None:
+def test_the_value_is_sent_and_masked_in_the_response(place: SecretLocation, path: str) -> None:
     async def call(own: Server, _: Server, transport: Transport, secret: BoundSecret) -> tuple[HttpResponse, Server]:
         return await transport.request(request_with(secret, own.url + path)), own
 
@@ -135,7 +135,7 @@ def test_no_secret_follows_a_redirect_to_another_origin(place: SecretLocation, s
     assert bool(received) is not carried
 
 
-def test_a_query_that_the_server_puts_into_its_redirect_is_not_followed() -> None:
+def test_a_redirect_with_a_secret_in_its_query_is_not_followed() -> None:
     async def call(own: Server, other: Server, transport: Transport, secret: BoundSecret) -> tuple[str, list[object]]:
         with pytest.raises(CallError) as caught:
             await transport.request(request_with(secret, f"{own.url}/redirect/302?reflect=1"))
@@ -147,7 +147,7 @@ def test_a_query_that_the_server_puts_into_its_redirect_is_not_followed() -> Non
     assert received == []
 
 
-def test_a_value_of_the_request_itself_does_not_follow_in_the_body_either() -> None:
+def test_a_secret_in_the_body_does_not_follow_a_redirect() -> None:
     async def call(own: Server, other: Server, transport: Transport, _: BoundSecret) -> list[object]:
         body = b'{"token": "from-the-environment"}'
         request = HttpRequest("POST", f"{own.url}/redirect/307", {}, body, retries=0, secrets=["from-the-environment"])
@@ -200,7 +200,7 @@ def test_an_error_status_shows_no_value() -> None:
     assert "***" in message
 
 
-def test_a_value_that_is_split_over_chunks_is_masked_in_events() -> None:
+def test_a_value_split_over_chunks_is_masked_in_events() -> None:
     async def call(own: Server, _: Server, transport: Transport, secret: BoundSecret) -> HttpResponse:
         return await transport.request(
             HttpRequest("POST", f"{own.url}/split", {"X-Key": secret.marker}, b"", stream="sse")
