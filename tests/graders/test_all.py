@@ -143,7 +143,7 @@ class TestEveryGrader:
         assert 0.0 <= graded["score"] <= 1.0
         assert graded["details"]["reason"]
 
-    def test_objects_that_are_no_data_are_graded_as_what_they_show(self, kind: str) -> None:
+    def test_objects_are_graded_as_their_string(self, kind: str) -> None:
         class Hostile:
             def __str__(self) -> str:
                 raise RuntimeError("no")
@@ -169,7 +169,7 @@ class TestEveryGrader:
         grade = run_grader(create(kind, CONFIGS.get(kind)), GradeContext(Sample(0, "q", "a"), "", failed))
         assert (grade.outcome, grade.score, grade.error) == ("skipped", None, None)
 
-    def test_a_text_past_the_bound_is_too_large(self, kind: str) -> None:
+    def test_a_text_over_the_limit_is_too_large(self, kind: str) -> None:
         grader = create(kind, CONFIGS.get(kind))
         grade = run_grader(grader, GradeContext(Sample(0, "q", "a"), "x" * (grader.max_chars + 1)))
         assert grade.error is not None
@@ -193,7 +193,7 @@ class TestEveryGrader:
             grader.fingerprint
         )
 
-    def test_spelling_out_the_defaults_changes_no_fingerprint(self, kind: str) -> None:
+    def test_explicit_defaults_do_not_change_the_fingerprint(self, kind: str) -> None:
         grader: Any = create(kind, CONFIGS.get(kind))
         schema = grader.describe()["config_schema"]
         defaults = {name: option["default"] for name, option in schema["properties"].items() if "default" in option}
@@ -202,7 +202,7 @@ class TestEveryGrader:
 
 
 class TestListing:
-    def test_every_entry_is_whole_and_its_schema_accepts_its_config(self) -> None:
+    def test_every_entry_is_complete_and_its_schema_accepts_its_config(self) -> None:
         entries = registry.list()
         assert [entry["id"] for entry in entries] == list(BUILTINS)
         assert len({entry["fingerprint"] for entry in entries}) == len(entries)

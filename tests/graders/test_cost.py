@@ -24,7 +24,7 @@ def context(cost: float | None) -> GradeContext:
         (0.0512345678, 0.0, "0.0512346, at most 0.05"),
     ],
 )
-def test_an_answer_may_cost_so_much_and_no_more(cost: float, score: float, rationale: str) -> None:
+def test_an_answer_passes_up_to_the_maximum_cost(cost: float, score: float, rationale: str) -> None:
     result = create("cost", {"max_cost": 0.05}).grade(context(cost))
     assert result == GradeResult(score, rationale, {"cost": cost}, score == 1.0)
 
@@ -44,7 +44,7 @@ def test_an_unknown_cost_is_an_error_and_not_a_cheap_answer(ctx: GradeContext, m
 
 
 @pytest.mark.parametrize("cost", [-1.0, float("nan"), float("inf")])
-def test_a_cost_that_is_no_sum_cannot_be_graded(cost: float) -> None:
+def test_an_invalid_cost_cannot_be_graded(cost: float) -> None:
     error = run_grader(create("cost", {"max_cost": 1}), context(cost)).error
     assert error is not None
     assert error.type == "ungradable"

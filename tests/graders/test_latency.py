@@ -30,7 +30,7 @@ def test_the_limit_itself_is_in_time() -> None:
     assert create("latency", {"max_ms": 500}).grade(context(500)).passed
 
 
-def test_the_shortest_excess_shows() -> None:
+def test_the_smallest_excess_is_visible() -> None:
     assert create("latency").grade(context(10_000.4)).rationale == "10,000.4 ms, at most 10,000 ms"
 
 
@@ -64,12 +64,12 @@ def test_an_empty_answer_in_time_passes() -> None:
 
 
 @pytest.mark.parametrize("max_ms", [0, -5, nan, inf, "fast"])
-def test_a_limit_that_is_no_time_is_refused(max_ms: object) -> None:
+def test_an_invalid_limit_is_refused(max_ms: object) -> None:
     with pytest.raises(ConfigError, match=r"config\.max_ms"):
         create("latency", {"max_ms": max_ms})
 
 
-def test_the_listing_tells_the_limit() -> None:
+def test_the_listing_describes_the_limit() -> None:
     listed = LatencyGrader.describe()
     assert (
         listed["description"] == "Checks the latency of the agent's call. An unknown latency is an error, not a pass."

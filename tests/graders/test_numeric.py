@@ -56,7 +56,7 @@ def test_spellings_of_one_number_are_equal(submission: str, expected: str) -> No
 
 
 @pytest.mark.parametrize(("submission", "expected"), [("50%", "0.5"), ("0.3333", "1/3"), ("-7", "7")])
-def test_what_is_another_number_is_not_equal(submission: str, expected: str) -> None:
+def test_another_number_is_not_equal(submission: str, expected: str) -> None:
     assert score(submission, expected) == 0.0
 
 
@@ -66,7 +66,7 @@ class TestTolerance:
         assert score("9.5", "10", tolerance=0.5) == 1.0
         assert score("10.51", "10", tolerance=0.5) == 0.0
 
-    def test_a_tenth_means_a_tenth(self) -> None:
+    def test_a_tolerance_of_a_tenth_is_exact(self) -> None:
         assert score("0.3", "0.2", tolerance=0.1) == 1.0
         assert score("0.30000000000000001", "0.2", tolerance=0.1) == 0.0
 
@@ -75,16 +75,16 @@ class TestTolerance:
         assert score("101.1", "100", tolerance=0.01, relative=True) == 0.0
         assert score("-99", "-100", tolerance=0.01, relative=True) == 1.0
 
-    def test_nothing_but_zero_is_near_zero_by_share(self) -> None:
+    def test_only_zero_is_within_a_relative_tolerance_of_zero(self) -> None:
         assert score("0.000001", "0", tolerance=0.5, relative=True) == 0.0
         assert score("0", "0", tolerance=0.5, relative=True) == 1.0
 
     @pytest.mark.parametrize("tolerance", [-1, math.inf, math.nan, "a little", True])
-    def test_what_is_no_tolerance_is_refused(self, tolerance: object) -> None:
+    def test_an_invalid_tolerance_is_refused(self, tolerance: object) -> None:
         with pytest.raises(ConfigError, match=r"config\.tolerance: "):
             create("numeric", {"tolerance": tolerance})
 
-    def test_a_faulty_tolerance_falls_back_to_none_in_the_text_form(self) -> None:
+    def test_an_invalid_tolerance_is_ignored_in_the_text_form(self) -> None:
         assert NumericGrader({"tolerance": math.inf}).grade("5", "4")["passed"] is False
 
 
@@ -140,7 +140,7 @@ def test_any_text_gets_one_score_or_a_grader_error(
 
 
 @given(st.integers(-(10**30), 10**30), st.integers(-(10**30), 10**30))
-def test_integers_are_equal_exactly_when_they_are(left: int, right: int) -> None:
+def test_integers_are_compared_exactly(left: int, right: int) -> None:
     assert score(f"The answer is {left}.", str(right)) == float(left == right)
     assert score(f"{left:,}", str(left)) == 1.0
 

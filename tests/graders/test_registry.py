@@ -45,7 +45,7 @@ class TestCreate:
             ("string-match", "exact"),
         ],
     )
-    def test_what_validate_config_calls_invalid_is_refused(self, kind: str, config: Any) -> None:
+    def test_a_config_refused_by_validate_config_is_refused(self, kind: str, config: Any) -> None:
         with pytest.raises(ValueError, match=f"{kind}: config"):
             create(kind, config)
 
@@ -83,7 +83,7 @@ class TestFromDefinition:
             ("numeric", "expected a mapping, got 'numeric'"),
         ],
     )
-    def test_what_is_wrong_is_said(self, definition: Any, message: str) -> None:
+    def test_every_fault_is_reported(self, definition: Any, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             from_definition(definition)
 
@@ -101,7 +101,7 @@ class TestOwnGraders:
             ({"score": 0.2}, GradeResult(0.2)),
         ],
     )
-    def test_what_a_grader_may_return(self, returned: object, result: GradeResult) -> None:
+    def test_valid_return_values_of_a_grader(self, returned: object, result: GradeResult) -> None:
         assert as_result(returned) == result
 
     @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ class TestOwnGraders:
         assert grade.error is not None
         assert grade.error.type == "bad_reply"
 
-    def test_metadata_that_no_record_can_hold_is_a_bad_reply(self) -> None:
+    def test_metadata_that_cannot_be_stored_is_a_bad_reply(self) -> None:
         class Returns(Grader):
             def grade(self, actual: str, expected: str) -> GradeResult:
                 return GradeResult(1.0, metadata={"seen": {"a"}})
@@ -131,14 +131,14 @@ class TestOwnGraders:
             "metadata.seen: {'a'} is a set; use strings, numbers, true/false, lists and mappings",
         )
 
-    def test_a_grader_may_take_the_whole_context(self) -> None:
+    def test_a_grader_can_take_the_whole_context(self) -> None:
         class Knows(Grader):
             def grade(self, ctx: GradeContext) -> bool:
                 return ctx.sample.input == "q"
 
         assert run_grader(as_grader(Knows()), context()).outcome == "pass"
 
-    def test_another_signature_is_refused_with_its_place(self) -> None:
+    def test_another_signature_is_refused_with_its_location(self) -> None:
         class Wrong(Grader):
             def grade(self, a: str, b: str, c: str) -> bool:
                 return True
@@ -174,7 +174,9 @@ class TestOwnGraders:
 
 class TestPassThreshold:
     @pytest.mark.parametrize(("threshold", "outcome"), [(None, "fail"), (0.5, "pass"), (0.51, "fail")])
-    def test_a_suites_threshold_wins_over_the_grader(self, threshold: float | None, outcome: str) -> None:
+    def test_the_threshold_of_the_suite_overrides_that_of_the_grader(
+        self, threshold: float | None, outcome: str
+    ) -> None:
         rules = [{"condition": "contains", "value": "a"}, {"condition": "contains", "value": "b"}]
         grader = create("custom-rules", {"rules": rules})
         assert run_grader(grader, context("a"), pass_threshold=threshold).outcome == outcome
@@ -269,7 +271,7 @@ class TestEntryPoints:
             create("polite")
         assert {owner in str(caught.value) for owner in ("polite-graders 1.0", "rude-graders 1.0")} == {True}
 
-    def test_a_name_says_where_it_comes_from(self, package: Any) -> None:
+    def test_a_name_shows_its_source(self, package: Any) -> None:
         package("polite = polite_graders:Polite", SOURCE)
         origins = [registry.origin(name) for name in ("numeric", "polite")]
         assert origins == ["built-in grader", "grader of polite-graders 1.0"]

@@ -112,7 +112,9 @@ def faults(config: Any) -> list[str]:
     ],
     ids=lambda value: json.dumps(value, ensure_ascii=True)[:70] if isinstance(value, dict) else "",
 )  # fmt: skip
-def test_a_condition_holds_of_some_texts_and_not_of_others(rule: dict[str, Any], yes: list[str], no: list[str]) -> None:
+def test_a_condition_is_true_for_some_texts_and_false_for_others(
+    rule: dict[str, Any], yes: list[str], no: list[str]
+) -> None:
     assert [holds(rule, text) for text in yes] == [True] * len(yes)
     assert [holds(rule, text) for text in no] == [False] * len(no)
     assert [holds({**rule, "negate": True}, text) for text in yes] == [False] * len(yes)
@@ -135,7 +137,7 @@ ABSENT = [
 
 
 @pytest.mark.parametrize(("rule", "text"), ABSENT)
-def test_neither_a_condition_nor_its_negation_holds_of_what_the_text_lacks(rule: dict[str, Any], text: str) -> None:
+def test_neither_a_condition_nor_its_negation_is_true_for_an_absent_value(rule: dict[str, Any], text: str) -> None:
     other = {"condition": "contains", "value": "a string that is nowhere"}
     for one in (
         rule,
@@ -185,7 +187,7 @@ def test_a_text_that_differs_only_in_whitespace_is_named_as_such() -> None:
     assert grade("custom-rules", "Boston", config=config).rationale == seen.format("'Boston'")
 
 
-def test_every_condition_of_the_contract_is_known() -> None:
+def test_every_documented_condition_is_known() -> None:
     assert set(CONDITIONS) == set(
         [
             "contains",
@@ -225,7 +227,7 @@ def test_every_condition_of_the_contract_is_known() -> None:
 
 
 class TestReferences:
-    def test_expected_input_and_metadata_stand_for_the_cases_own(self) -> None:
+    def test_references_take_expected_input_and_metadata_of_the_case(self) -> None:
         case = {"input": "Where is Ann?", "ground_truth": "Oslo", "metadata": {"name": "Ann", "deep": {"min": 4}}}
         assert holds({"condition": "contains", "value": "$expected"}, "in oslo", **case)
         assert holds({"condition": "not_contains", "value": "$input"}, "in oslo", **case)
@@ -233,7 +235,7 @@ class TestReferences:
         assert holds({"condition": "length_min", "value": "$metadata.deep.min"}, "abcd", **case)
         assert not holds({"condition": "length_min", "value": "$metadata.deep.min"}, "abc", **case)
 
-    def test_lists_and_numbers_may_be_referred_to(self) -> None:
+    def test_references_can_be_lists_and_numbers(self) -> None:
         case = {"ground_truth": "12", "metadata": {"words": ["a", "b"], "n": 3, "flag": True}}
         assert holds({"condition": "contains_all", "value": "$metadata.words"}, "ba", **case)
         assert holds({"condition": "numeric_equals", "value": "$expected"}, "12.0", **case)
@@ -358,7 +360,7 @@ class TestScoring:
             ({"all": [{"condition": "is_json"}, {"condition": "is_url"}]}, "1", "all of 2 rules (saw 1 of 2 hold)"),
         ],
     )
-    def test_a_failed_rule_says_what_it_saw(self, rule: dict[str, Any], text: str, seen: str) -> None:
+    def test_a_failed_rule_shows_the_value(self, rule: dict[str, Any], text: str, seen: str) -> None:
         rationale = grade("custom-rules", text, config={"rules": [rule]}).rationale
         assert rationale == f"0 of 1 rules hold; failed: rules[0] {seen}"
 
@@ -427,7 +429,7 @@ class TestBadConfig:
     def test_a_fault_is_named(self, config: Any, fault: str) -> None:
         assert faults(config)[0].startswith(fault)
 
-    def test_nesting_stops_at_32_levels(self) -> None:
+    def test_at_most_32_levels_are_allowed(self) -> None:
         def nested(levels: int) -> dict[str, Any]:
             rule: dict[str, Any] = {"condition": "is_json"}
             for _ in range(levels):
@@ -459,13 +461,13 @@ trees = st.recursive(
 
 class TestAlgebra:
     @given(trees, texts)
-    def test_negate_inverts_and_twice_is_none(self, rule: dict[str, Any], text: str) -> None:
+    def test_negate_inverts_and_two_negations_cancel(self, rule: dict[str, Any], text: str) -> None:
         negated = {"all": [{**rule, "negate": True}]}
         assert holds({**rule, "negate": True}, text) is not holds(rule, text)
         assert holds({**negated, "negate": True}, text) is holds(rule, text)
 
     @given(st.lists(trees, min_size=1, max_size=4), texts)
-    def test_combinators_are_what_their_names_say(self, rules: list[dict[str, Any]], text: str) -> None:
+    def test_combinators_behave_like_their_logic(self, rules: list[dict[str, Any]], text: str) -> None:
         each = [holds(rule, text) for rule in rules]
         assert holds({"all": rules}, text) is all(each)
         assert holds({"any": rules}, text) is any(each)

@@ -28,20 +28,20 @@ class TestSimilarity:
         assert result.score == ratio("colour", "color") / 100
         assert result.score == pytest.approx(10 / 11)
 
-    def test_the_threshold_decides_alone_whether_it_passes(self) -> None:
+    def test_only_the_threshold_decides_whether_it_passes(self) -> None:
         assert grade("similarity", "colour", "color", {"threshold": 0.95}) == GradeResult(
             ratio("colour", "color") / 100, "Similarity 0.909, threshold 0.95", {}, False
         )
         assert grade("similarity", "abc", "xyz", {"threshold": 0}).passed is True
 
-    def test_case_counts_unless_it_is_said_not_to(self) -> None:
+    def test_case_counts_unless_disabled(self) -> None:
         assert grade("similarity", "PARIS", "paris").score == 0.0
         assert grade("similarity", "STRASSE", "straße", {"case_sensitive": False}).score == 1.0
 
     def test_texts_are_compared_after_nfc(self) -> None:
         assert grade("similarity", "cafe\u0301", "caf\u00e9").score == 1.0
 
-    def test_an_empty_ground_truth_is_a_text(self) -> None:
+    def test_an_empty_ground_truth_is_a_string(self) -> None:
         assert grade("similarity", "a", "").score == 0.0
 
     @given(any_text, any_text)
@@ -52,7 +52,7 @@ class TestSimilarity:
         assert grade("similarity", left, right) == result
 
     @given(st.text(st.characters(exclude_characters="\0")))
-    def test_every_text_is_like_itself(self, text: str) -> None:
+    def test_every_text_equals_itself(self, text: str) -> None:
         assert grade("similarity", text, text).score == 1.0
 
 
@@ -115,7 +115,7 @@ def textbook_f1(left: list[str], right: list[str]) -> float:
 
 @pytest.mark.parametrize("kind", ["similarity", "rouge"])
 class TestBoth:
-    def test_no_ground_truth_cannot_be_graded(self, kind: str) -> None:
+    def test_a_missing_ground_truth_cannot_be_graded(self, kind: str) -> None:
         with pytest.raises(UngradableError, match=f"there is no ground_truth: {kind} needs the expected text there"):
             grade(kind, "a")
 
@@ -124,11 +124,11 @@ class TestBoth:
             grade(kind, "a" * 100_001, "a")
 
     @pytest.mark.usefixtures("as_in_a_worker")
-    def test_texts_of_the_full_size_come_back(self, kind: str) -> None:
+    def test_texts_of_the_maximum_size_finish(self, kind: str) -> None:
         assert grade(kind, "a b " * 25_000, "b a " * 25_000).score > 0.9
 
     @pytest.mark.usefixtures("as_in_a_worker")
-    def test_a_flood_of_combining_marks_comes_back(self, kind: str) -> None:
+    def test_many_combining_marks_finish(self, kind: str) -> None:
         flood = "a" + "\u0301" * 49_999 + "\u0323" * 49_999
         assert 0.0 <= grade(kind, flood, flood[::-1]).score <= 1.0
 

@@ -46,7 +46,7 @@ def test_unicode_is_compared_after_nfc_and_case_by_casefold() -> None:
     assert StringMatchGrader({"case_sensitive": True}).grade("cafe\u0301", "caf\u00e9")["passed"] is True
 
 
-def test_the_whole_result() -> None:
+def test_the_complete_result() -> None:
     assert StringMatchGrader().grade("a", "b") == {
         "passed": False,
         "score": 0.0,
@@ -68,12 +68,12 @@ def test_the_whole_result() -> None:
         ("a", b"a", "Expected value b'a' is a bytes, not text"),
     ],
 )
-def test_what_is_no_text_is_explained(actual: Any, expected: Any, reason: str) -> None:
+def test_values_that_are_not_strings_are_explained(actual: Any, expected: Any, reason: str) -> None:
     result = StringMatchGrader().grade(actual, expected)
     assert (result["passed"], result["score"], result["details"]["reason"]) == (False, 0.0, reason)
 
 
-def test_fuzzy_refuses_texts_past_its_bound() -> None:
+def test_fuzzy_refuses_texts_over_its_limit() -> None:
     grade = run_grader(create("string-match", {"mode": "fuzzy"}), GradeContext(Sample(0, "", "a"), "x" * 100_001))
     assert grade.error is not None
     assert (grade.outcome, grade.error.type) == ("error", "too_large")
@@ -81,7 +81,7 @@ def test_fuzzy_refuses_texts_past_its_bound() -> None:
 
 
 @given(st.text(), st.text())
-def test_every_mode_holds_of_a_text_and_itself(text: str, other: str) -> None:
+def test_every_mode_matches_a_text_with_itself(text: str, other: str) -> None:
     for mode in ("exact", "contains", "starts_with", "ends_with", "fuzzy"):
         grader = StringMatchGrader({"mode": mode})
         assert grader.grade(text, text)["passed"] is (bool(text) or mode in ("exact", "fuzzy"))

@@ -74,14 +74,14 @@ class TestOneCall:
     def test_names_are_compared_exactly(self) -> None:
         assert not grade([{"name": "a.b", "arguments": {}}], [{"name": "a_b", "arguments": {}}]).passed
 
-    def test_arguments_may_be_a_json_text(self) -> None:
+    def test_arguments_can_be_a_json_string(self) -> None:
         assert grade([TIME], [{"name": "time", "arguments": '{"city": "Paris"}'}]).passed
 
     def test_a_call_without_arguments_has_none(self) -> None:
         assert grade([{"name": "now", "arguments": {}}], [{"name": "now"}]).passed
 
     @pytest.mark.parametrize("arguments", ["{broken", "[1]", [1], None, 5, "[" * 100_000])
-    def test_arguments_that_are_no_object_fit_nothing(self, arguments: object) -> None:
+    def test_arguments_that_are_not_an_object_never_match(self, arguments: object) -> None:
         result = grade([TIME], [{"name": "time", "arguments": arguments}])
         assert result.score == 0.0
         assert str(result.rationale).startswith("call 1, 'time': the arguments are not a JSON object but ")
@@ -131,7 +131,7 @@ class TestValues:
     def test_different_as_json(self, allowed: object, value: object) -> None:
         assert not one_argument(allowed, value)
 
-    def test_an_empty_text_among_the_allowed_lets_an_argument_be_left_out(self) -> None:
+    def test_an_empty_string_among_the_allowed_makes_an_argument_optional(self) -> None:
         expected = [{"name": "f", "arguments": {"x": [1, ""]}}]
         outcomes = [grade(expected, [{"name": "f", "arguments": given}]).passed for given in ({}, {"x": 1}, {"x": 2})]
         assert outcomes == [True, True, False]
@@ -199,22 +199,22 @@ class TestModes:
             "The expected calls were made in another order: call 1, 'f': argument 'x' is 2, expected 1"
         )
 
-    def test_unordered_says_what_is_missing(self) -> None:
+    def test_unordered_names_what_is_missing(self) -> None:
         assert grade(self.TWO, [TIME_MADE], "unordered") == GradeResult(
             0.0, "missing: 'weather'", {"matched": 1, "expected": 2, "made": 1}, False
         )
 
-    def test_subset_says_which_calls_are_extra_and_not_what_is_missing(self) -> None:
+    def test_subset_names_extra_calls_and_not_missing_ones(self) -> None:
         assert grade(self.TWO, [TIME_MADE, TIME_MADE], "subset") == GradeResult(
             0.0, "extra: 'time'", {"matched": 1, "expected": 2, "made": 2}, False
         )
 
-    def test_superset_says_what_is_missing_and_not_which_calls_are_extra(self) -> None:
+    def test_superset_names_missing_calls_and_not_extra_ones(self) -> None:
         assert grade([WEATHER, WEATHER], [TIME_MADE], "superset") == GradeResult(
             0.0, "missing: 'weather' (2 times)", {"matched": 0, "expected": 2, "made": 1}, False
         )
 
-    def test_superset_overlooks_an_extra_call_with_broken_arguments(self) -> None:
+    def test_superset_ignores_an_extra_call_with_broken_arguments(self) -> None:
         assert grade([TIME], [{"name": "time", "arguments": "{broken"}, TIME_MADE], "superset") == GradeResult(
             1.0, "2 calls made, with all of the 1 expected call", {"matched": 1, "expected": 1, "made": 2}, True
         )
@@ -229,14 +229,14 @@ class TestModes:
 
 
 class TestMatching:
-    def test_a_call_is_given_up_to_one_that_fits_nothing_else(self) -> None:
+    def test_a_call_is_reassigned_to_one_that_matches_nothing_else(self) -> None:
         assert grade(calls([1, 2], [1]), calls(1, 2), "unordered").passed
 
-    def test_a_chain_of_calls_is_moved(self) -> None:
+    def test_a_chain_of_calls_is_reassigned(self) -> None:
         assert grade(calls([1, 2], [2, 3], [3, 4], [1]), calls(1, 2, 3, 4), "unordered").passed
 
     @given(st.lists(st.integers(0, 2**5 - 1), max_size=5))
-    def test_no_assignment_makes_more_pairs(self, fits: list[int]) -> None:
+    def test_no_assignment_has_more_pairs(self, fits: list[int]) -> None:
         pairs = maximum_matching(fits)
         assert all(fits[left] >> right & 1 for left, right in pairs.items())
         assert len(set(pairs.values())) == len(pairs)
@@ -247,7 +247,7 @@ class TestMatching:
         assert len(pairs) == best
 
     @pytest.mark.slow
-    def test_a_thousand_calls_that_must_all_be_moved(self) -> None:
+    def test_a_thousand_calls_that_must_all_be_reassigned(self) -> None:
         expected = calls(*[list(range(size + 1)) for size in range(MAX_CALLS)])
         result = grade(expected, calls(*range(MAX_CALLS)), "unordered")
         assert result.metadata == {"matched": MAX_CALLS, "expected": MAX_CALLS, "made": MAX_CALLS}
@@ -335,7 +335,7 @@ class TestFaultyCases:
             "ungradable",
         )
 
-    def test_two_texts_never_raise(self) -> None:
+    def test_two_strings_never_raise(self) -> None:
         assert ToolCallsGrader().grade("[]", "Paris") == {
             "passed": False,
             "score": 0.0,
@@ -376,7 +376,7 @@ class TestConfig:
         assert grader.definition() == {"kind": "tool_calls", "config": {"mode": "subset", "preset": "bfcl"}}
         assert from_definition(grader.definition()).fingerprint == grader.fingerprint
 
-    def test_the_listing_tells_modes_and_presets(self) -> None:
+    def test_the_listing_describes_modes_and_presets(self) -> None:
         listed = ToolCallsGrader.describe()
         assert listed["id"] == "tool_calls"
         assert listed["description"] == (
@@ -495,13 +495,13 @@ class TestBfclCalls:
     def test_dots_and_underscores_in_names_are_alike(self) -> None:
         assert self.grade(calls([1], name="a.f"), calls(1, name="a_f"), "a.f", "g").passed
 
-    def test_the_order_is_free_whatever_the_mode(self) -> None:
+    def test_the_order_is_ignored_in_every_mode(self) -> None:
         assert self.grade(calls([1], [2]), calls(2, 1), "f").passed
 
     def test_the_number_of_calls_must_match(self) -> None:
         assert not self.grade(calls([1], [2]), calls(2, 1, 1), "f").passed
 
-    def test_where_one_function_is_described_it_is_the_one_meant(self) -> None:
+    def test_the_only_described_function_is_used(self) -> None:
         assert self.grade(calls([1], name="find"), calls(1, name="shop.find"), "shop.find").passed
 
     def test_a_function_without_description_is_judged_by_the_allowed_values(self) -> None:

@@ -97,12 +97,12 @@ def test_each_check(config: dict[str, Any], fault: str | None) -> None:
     assert (result.passed, result.rationale) == (fault is None, fault or "The check holds")
 
 
-def test_a_call_like_the_one_before_it_is_a_repeat() -> None:
+def test_a_call_equal_to_the_previous_one_is_a_repeat() -> None:
     ctx = context(said("", call("a", '{"x": 1, "y": 2}')), returned(), said("", call("a", '{"y":2,"x":1}')))
     assert grade(ctx, allow_repeats=False).rationale == "allow_repeats: repeated 'a'"
 
 
-def test_a_call_like_an_earlier_one_is_no_repeat() -> None:
+def test_a_call_equal_to_an_earlier_one_is_not_a_repeat() -> None:
     assert grade(context(said("", call("a"), call("b"), call("a"))), allow_repeats=False).passed
 
 
@@ -172,16 +172,16 @@ def test_errors_that_are_reported_decide_where_the_others_cannot_change_it() -> 
     assert grade(ctx, max_errors=0).rationale == "max_errors: 1 error, at most 0"
 
 
-def test_checks_that_need_no_results_are_made_without_them() -> None:
+def test_checks_without_results_do_not_need_them() -> None:
     result = grade(CALLED, forbidden_tools=["delete"], max_tool_calls=1)
     assert (result.passed, result.metadata["errors"]) == (True, None)
 
 
-def test_a_message_of_white_space_is_no_step() -> None:
+def test_a_message_of_whitespace_is_not_a_step() -> None:
     assert grade(context(said(" \n")), max_steps=0).passed
 
 
-def test_no_calls_are_told_as_none() -> None:
+def test_the_absence_of_calls_is_reported() -> None:
     assert grade(context(), required_tools=["a"]).rationale == "required_tools: 'a' not called; called none"
 
 
@@ -233,7 +233,7 @@ def test_the_stored_form_rebuilds_the_grader() -> None:
     assert from_definition(grader.definition()).fingerprint == grader.fingerprint
 
 
-def test_the_listing_says_what_a_step_is() -> None:
+def test_the_listing_defines_a_step() -> None:
     options = TrajectoryGrader.describe()["config_schema"]["properties"]
     assert options["max_steps"] == {
         "description": "Maximum steps. A step is a tool call, or a message of the agent with text.",

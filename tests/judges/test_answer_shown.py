@@ -65,32 +65,32 @@ def shown(
 
 @pytest.mark.parametrize("rubric", RUBRICS)
 class TestEveryRubric:
-    def test_in_a_prompt(self, server: FakeJudge, rubric: str) -> None:
+    def test_rubric_in_a_prompt(self, server: FakeJudge, rubric: str) -> None:
         assert shown(server, "model_judge", {"prompt": rubric}) == [("right",)]
 
-    def test_in_a_file(self, server: FakeJudge, rubric: str, tmp_path: Path) -> None:
+    def test_rubric_in_a_file(self, server: FakeJudge, rubric: str, tmp_path: Path) -> None:
         (tmp_path / "rubric.txt").write_text(rubric)
         assert shown(server, "model_judge", {"prompt_path": "rubric.txt"}, folder=tmp_path) == [("right",)]
 
-    def test_of_a_case(self, server: FakeJudge, rubric: str, tmp_path: Path) -> None:
+    def test_rubric_of_a_case(self, server: FakeJudge, rubric: str, tmp_path: Path) -> None:
         sample = Sample("s", "q {submission}", "Paris", rubric=rubric)
         assert shown(server, "model_judge", {"prompt": "{submission}"}, sample) == [("right",)]
         (tmp_path / "own.txt").write_text(rubric)
         sample = Sample("s", "q {submission}", "Paris", rubric_path="own.txt")
         assert shown(server, "model_judge", {"prompt": "{submission}"}, sample, tmp_path) == [("right",)]
 
-    def test_with_a_system_prompt_that_names_the_answer(self, server: FakeJudge, rubric: str) -> None:
+    def test_rubric_with_a_system_prompt_that_names_the_answer(self, server: FakeJudge, rubric: str) -> None:
         config = {"prompt": rubric, "system_prompt": "You are given {submission}."}
         assert shown(server, "model_judge", config) == [("right",)]
 
-    def test_with_a_checklist(self, server: FakeJudge, rubric: str) -> None:
+    def test_rubric_with_a_checklist(self, server: FakeJudge, rubric: str) -> None:
         config = {"prompt": rubric, "checklist": ["Is it right?", "Is it short?"]}
         assert shown(server, "model_judge", config) == [("right",)]
 
-    def test_of_a_panel(self, server: FakeJudge, rubric: str) -> None:
+    def test_rubric_of_a_panel(self, server: FakeJudge, rubric: str) -> None:
         assert shown(server, "panel", {"prompt": rubric}) == [("right",), ("right",)]
 
-    def test_of_a_pairwise_judge(self, server: FakeJudge, rubric: str) -> None:
+    def test_rubric_of_a_pairwise_judge(self, server: FakeJudge, rubric: str) -> None:
         found = shown(server, "pairwise", {"prompt": rubric, "baseline": "latest"})
         assert sorted(found) == [("right", "wrong"), ("wrong", "right")]
 
@@ -100,7 +100,7 @@ def test_the_baseline_judge_shows_both_answers(server: FakeJudge) -> None:
     assert sorted(items) == ["right", "wrong"]
 
 
-def test_a_checklist_alone_shows_the_answer(server: FakeJudge) -> None:
+def test_a_checklist_without_a_rubric_shows_the_answer(server: FakeJudge) -> None:
     assert shown(server, "model_judge", {"checklist": ["Is it right?"]}) == [("right",)]
 
 
@@ -186,7 +186,7 @@ def test_the_python_api_shows_every_answer(folder: Path, server: FakeJudge) -> N
     assert [decision.items for decision in server.decisions] == [("right",)] * 4
 
 
-def test_a_pairwise_prompt_and_a_system_prompt_are_warned_of_where_they_name_what_is_not_filled(tmp_path: Path) -> None:
+def test_unfilled_placeholders_in_pairwise_and_system_prompts_give_a_warning(tmp_path: Path) -> None:
     def config_issues(kind: str, **config: Any) -> list[str]:
         grader = create(kind, {"model": "m", **config})
         assert isinstance(grader, JudgeGrader)

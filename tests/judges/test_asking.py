@@ -52,12 +52,12 @@ def both_ways(replies: list[LLMResponse | BaseException], config: RunConfig = CO
     ]
 
 
-def test_an_answer_comes_with_what_it_cost() -> None:
+def test_a_reply_has_its_cost() -> None:
     expected = JudgeAnswer("whole", WHOLE.usage, "judge", (), 1, 4.0, LLMResponse(**{**vars(WHOLE), "model": "judge"}))
     assert both_ways([WHOLE]) == [expected, expected]
 
 
-def test_a_truncation_is_asked_once_more_with_a_larger_limit() -> None:
+def test_a_truncated_reply_is_requested_again_with_a_larger_limit() -> None:
     adapter = ScriptedAdapter([CUT, WHOLE])
     answered = ask_sync(adapter, "Judge.", CONFIG, require_reply)
     assert (answered.value, answered.calls, answered.usage) == ("whole", 2, Usage(20, 12, 0, 0.75))
@@ -66,7 +66,7 @@ def test_a_truncation_is_asked_once_more_with_a_larger_limit() -> None:
     assert [call.prompt for call in adapter.calls] == ["Judge.", "Judge."]
 
 
-def test_how_much_larger_can_be_said() -> None:
+def test_the_larger_limit_can_be_set() -> None:
     adapter = ScriptedAdapter([CUT, WHOLE])
     ask_sync(adapter, "Judge.", CONFIG, require_reply, larger=2)
     assert adapter.calls[1].run_config.max_tokens == 200
@@ -75,13 +75,13 @@ def test_how_much_larger_can_be_said() -> None:
 @pytest.mark.parametrize(
     ("used", "limit"), [(None, 4096), (Usage(output_tokens=5), 4096), (Usage(output_tokens=3000), 12000)]
 )
-def test_a_limit_that_nobody_set_is_made_larger_than_what_was_said(used: Usage | None, limit: int) -> None:
+def test_an_unset_limit_becomes_larger_than_the_truncated_reply(used: Usage | None, limit: int) -> None:
     adapter = ScriptedAdapter([LLMResponse("half", finish_reason="length", usage=used), WHOLE])
     ask_sync(adapter, "Judge.", RunConfig(model="judge"), require_reply)
     assert adapter.calls[1].run_config.max_tokens == limit
 
 
-def test_a_second_truncation_is_the_end_and_says_what_both_cost() -> None:
+def test_a_second_truncation_is_final_and_reports_the_cost_of_both() -> None:
     for call in (ask_sync, lambda *args: asyncio.run(ask(*args))):
         adapter = ScriptedAdapter([CUT, CUT])
         with pytest.raises(TruncatedReply) as caught:
@@ -111,30 +111,30 @@ def test_the_adapters_own_errors_pass_through(error: Exception) -> None:
 
 
 class TestUsage:
-    def test_is_the_sum_over_the_calls(self) -> None:
+    def test_usage_is_the_sum_over_the_calls(self) -> None:
         assert usage_of_calls([Usage(1, 2, 3, 0.5), Usage(10, 20, 30, 0.25)]) == Usage(11, 22, 33, 0.75)
 
-    def test_is_unknown_where_that_of_any_call_is(self) -> None:
+    def test_usage_is_unknown_if_that_of_any_call_is_unknown(self) -> None:
         assert usage_of_calls([Usage(1, 2, None, 0.5), Usage(1, 2, 3, None)]) == Usage(2, 4, None, None)
         assert usage_of_calls([Usage(1, 2, 3, 0.5), None]) is None
         assert usage_of_calls([None]) is None
 
-    def test_of_zero_is_zero(self) -> None:
+    def test_usage_of_zero_is_zero(self) -> None:
         assert usage_of_calls([Usage(0, 0, 0, 0.0)]) == Usage(0, 0, 0, 0.0)
 
 
 class TestAdapters:
-    def test_one_with_complete_alone_is_called_in_a_thread_by_the_asynchronous_form(self) -> None:
+    def test_asynchronous_calls_run_a_complete_only_adapter_in_a_thread(self) -> None:
         adapter = OnlySync()
         assert asyncio.run(ask(adapter, "Judge.", CONFIG, require_reply)).value == "whole"  # type: ignore[arg-type]
         assert adapter.threads != [threading.current_thread().name]
 
-    def test_one_with_complete_alone_is_called_here_by_the_synchronous_form(self) -> None:
+    def test_synchronous_calls_run_a_complete_only_adapter_in_this_thread(self) -> None:
         adapter = OnlySync()
         assert ask_sync(adapter, "Judge.", CONFIG, require_reply).value == "whole"  # type: ignore[arg-type]
         assert adapter.threads == [threading.current_thread().name]
 
-    def test_one_with_acomplete_alone_serves_both_forms_and_inside_a_running_loop(self) -> None:
+    def test_an_acomplete_only_adapter_works_in_both_forms_and_inside_a_running_loop(self) -> None:
         async def inside() -> str:
             return ask_sync(OnlyAsync(), "Judge.", CONFIG, require_reply).value  # type: ignore[arg-type]
 
@@ -142,7 +142,7 @@ class TestAdapters:
         assert asyncio.run(ask(OnlyAsync(), "Judge.", CONFIG, require_reply)).value == "whole"  # type: ignore[arg-type]
         assert asyncio.run(inside()) == "whole"
 
-    def test_one_that_takes_texts_alone_gets_a_text_and_the_loss_is_noted(self) -> None:
+    def test_a_string_only_adapter_gets_a_string_and_what_is_lost_is_noted(self) -> None:
         adapter = OnlySync()
         answered = ask_sync(adapter, REQUEST, CONFIG, require_reply)  # type: ignore[arg-type]
         assert adapter.prompts == ["Be fair.\n\nJudge."]
@@ -151,14 +151,14 @@ class TestAdapters:
             Note("logprobs", "the adapter only takes strings"),
         )
 
-    def test_one_that_takes_requests_gets_the_request(self) -> None:
+    def test_an_adapter_that_accepts_requests_gets_the_request(self) -> None:
         adapter = ScriptedAdapter([WHOLE])
         ask_sync(adapter, REQUEST, CONFIG, require_reply)
         assert adapter.calls[0].prompt is REQUEST
         assert takes_requests(adapter)
         assert not takes_requests(OnlySync())  # type: ignore[arg-type]
 
-    def test_what_it_left_out_and_which_model_answered_is_kept(self) -> None:
+    def test_ignored_parameters_and_the_answering_model_are_recorded(self) -> None:
         notes = (Note("seed", "the server refused it"),)
         response = ChatResponse("whole", model="judge-2026-01", finish_reason="stop", notes=notes)
         answered = ask_sync(ScriptedAdapter([response]), "Judge.", CONFIG, require_reply)

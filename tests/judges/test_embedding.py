@@ -86,7 +86,7 @@ def test_the_cosine_is_clamped_to_0_to_1(vectors: Any, score: float, notes: str)
         ([1.0, 2.0], "fixed returned [1.0, 2.0], which is not a list of vectors"),
     ],
 )
-def test_what_is_no_pair_of_vectors_is_a_value_error(vectors: Any, message: str) -> None:
+def test_an_invalid_pair_of_vectors_is_a_value_error(vectors: Any, message: str) -> None:
     with pytest.raises(UngradableError) as caught:
         judged(Fixed(vectors))
     assert isinstance(caught.value, ValueError)
@@ -113,7 +113,7 @@ def test_both_forms_work_with_adapters_that_have_one() -> None:
 
 
 @pytest.mark.slow
-def test_offline_vectors_tell_like_from_unlike() -> None:
+def test_offline_vectors_distinguish_similar_from_different() -> None:
     pytest.importorskip("wordllama")
     adapter = create_embeddings("wordllama")
     like = judged(adapter, "The cat sat on the mat.", "A cat is sitting on a mat.").quality_score
@@ -124,7 +124,7 @@ def test_offline_vectors_tell_like_from_unlike() -> None:
     assert judged(adapter, "The cat sat on the mat.", "").quality_score == 0.0
 
 
-def test_an_empty_name_is_refused_before_anything_is_asked() -> None:
+def test_an_empty_name_is_refused_before_any_call() -> None:
     with pytest.raises(ValueError, match="grader_id must name the judge"):
         EmbeddingSimilarityJudge(Fixed([]), " ")  # type: ignore[arg-type]
 

@@ -61,7 +61,7 @@ def test_the_cosine_is_the_score_and_no_less_than_zero(vectors: Any, cosine: flo
     assert judged.result.rationale == f"cosine similarity {cosine:.4f} by reason"
 
 
-def test_offline_it_needs_nobody() -> None:
+def test_offline_it_makes_no_calls() -> None:
     pytest.importorskip("wordllama")
     grader = create("embedding")
     assert isinstance(grader, EmbeddingGrader)
@@ -82,13 +82,13 @@ def test_offline_it_needs_nobody() -> None:
         (context(" \n"), "the submission is blank, so it has no embedding vector to compare"),
     ],
 )
-def test_a_text_without_words_is_an_error(ctx: GradeContext, message: str) -> None:
+def test_a_string_without_words_is_an_error(ctx: GradeContext, message: str) -> None:
     error = run_grader(create("embedding"), ctx).error
     assert error is not None
     assert (error.type, error.message) == ("ungradable", message)
 
 
-def test_vectors_that_are_none_are_an_error() -> None:
+def test_invalid_vectors_are_an_error() -> None:
     assert isinstance(ask([[1.0], [1.0, 2.0]]).result, GraderError)
 
 
@@ -111,19 +111,19 @@ def test_a_failed_call_is_this_cases_error_and_a_refused_key_ends_the_run() -> N
         ),
     ],
 )
-def test_what_is_wrong_is_said(config: dict[str, Any], problem: str) -> None:
+def test_every_fault_is_reported(config: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         create("embedding", config)
     assert str(caught.value.problems[0]).removeprefix("config.") == problem
 
 
-def test_a_missing_key_is_told_before_anything_is_asked() -> None:
+def test_a_missing_key_is_reported_before_any_call() -> None:
     grader = EmbeddingGrader(config={"provider": "openai", "model": "text-embedding-3-small"})
     with pytest.raises(ConfigError, match="needs a key; put a valid key into OPENAI_API_KEY"):
         grader.bind(Resources(environment={}))
 
 
-def test_what_makes_the_vectors_is_its_fingerprint() -> None:
+def test_the_fingerprint_is_of_the_embedding_model() -> None:
     configs: list[dict[str, Any]] = [{}, {"provider": "openai", "model": "a"}, {"provider": "openai", "model": "b"}]
     assert len({create("embedding", config).fingerprint for config in configs}) == len(configs)
     assert create("embedding", {"timeout": 1}).fingerprint == create("embedding").fingerprint

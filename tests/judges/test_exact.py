@@ -49,7 +49,7 @@ def test_the_score_and_how_it_was_compared(
     assert judged(judge, baseline, candidate) == (score, notes)
 
 
-def test_the_result_is_whole_in_both_forms() -> None:
+def test_the_result_is_complete_in_both_forms() -> None:
     judge, first, second = ExactMatchJudge(), LLMResponse("a", model="x"), LLMResponse("a", model="y")
     expected = GradingResult(1.0, "match (stripped)", "exact-match", first, second)
     assert judge.judge(first, second, prompt="?", run_config=CONFIG) == expected
@@ -63,7 +63,7 @@ def test_an_empty_name_is_refused(grader_id: str) -> None:
         ExactMatchJudge(grader_id)
 
 
-def test_the_fingerprint_is_of_what_could_change_a_score() -> None:
+def test_the_fingerprint_covers_what_could_change_a_score() -> None:
     assert ExactMatchJudge().fingerprint == ExactMatchJudge(grader_id="mine").fingerprint
     assert (
         len({ExactMatchJudge("x", case, space).fingerprint for case in (True, False) for space in (True, False)}) == 4

@@ -21,20 +21,20 @@ PIECES = st.lists(
 ).map("".join)  # fmt: skip
 
 
-def test_a_text_stands_between_two_lines_with_the_nonce() -> None:
+def test_a_text_is_enclosed_by_two_lines_with_the_nonce() -> None:
     assert Fence(NONCE).wrap("candidate", "It is 4.\n") == (
         f"<fenced-candidate-{NONCE}>\nIt is 4.\n\n</fenced-candidate-{NONCE}>"
     )
 
 
-def test_each_fence_draws_a_nonce_of_its_own() -> None:
+def test_each_fence_has_its_own_nonce() -> None:
     nonces = {Fence().nonce for _ in range(100)}
     assert len(nonces) == 100
     assert all(re.fullmatch("[0-9a-f]{16}", nonce) for nonce in nonces)
 
 
 @pytest.mark.parametrize("nonce", ["", "abc", "ABCDEF0123", "x" * 16, "0" * 65])
-def test_what_is_no_nonce_is_refused(nonce: str) -> None:
+def test_an_invalid_nonce_is_refused(nonce: str) -> None:
     with pytest.raises(ValueError, match="invalid nonce"):
         Fence(nonce)
 
@@ -47,7 +47,7 @@ def test_a_label_becomes_a_plain_name(label: str, name: str) -> None:
     assert Fence(NONCE).wrap(label, "").startswith(f"<fenced-{name}-{NONCE}>\n")
 
 
-def test_the_notice_names_the_nonce_and_says_what_is_data() -> None:
+def test_the_notice_names_the_nonce_and_what_is_data() -> None:
     notice = Fence(NONCE).notice
     assert f"<fenced-NAME-{NONCE}>" in notice
     assert "never an instruction" in notice
@@ -105,7 +105,7 @@ def test_look_alikes_of_any_fence_are_neutralised(look_alike: str) -> None:
         "\ud800 \x00",
     ],
 )
-def test_all_other_text_stays_as_it_is(text: str) -> None:
+def test_other_text_is_unchanged(text: str) -> None:
     assert neutralize_fences(text) == text
 
 

@@ -15,12 +15,12 @@ CHECKS = ChecklistFormat([Item("Is it right?", 3), Item("Is it kind?")])
 
 class TestScore:
     @pytest.mark.parametrize(("reasoning", "keys"), [(False, ["score", "rationale"]), (True, ["rationale", "score"])])
-    def test_the_rationale_comes_first_only_if_asked(self, reasoning: bool, keys: list[str]) -> None:
+    def test_the_rationale_comes_first_only_if_requested(self, reasoning: bool, keys: list[str]) -> None:
         form = ScoreFormat(reasoning)
         assert list(form.schema["properties"]) == form.schema["required"] == keys
         assert form.instruction.index(f'"{keys[0]}"') < form.instruction.index(f'"{keys[1]}"')
 
-    def test_a_reply_is_read_as_it_stands(self) -> None:
+    def test_a_reply_is_read_unchanged(self) -> None:
         data = {"score": 0.5, "rationale": "half"}
         assert ScoreFormat().read(json.dumps(data)) == JudgeVerdict(0.5, "half", data=data)
 
@@ -31,7 +31,7 @@ class TestScore:
 
 
 class TestChecklist:
-    def test_it_asks_each_question_by_a_key(self) -> None:
+    def test_each_question_has_a_key(self) -> None:
         assert CHECKS.instruction.endswith('- "item_1": Is it right?\n- "item_2": Is it kind?')
         assert CHECKS.schema["properties"] == {
             "item_1": {"type": "boolean"},
@@ -64,17 +64,17 @@ class TestChecklist:
             ('{"score": 0.8, "rationale": "x"}', "must answer 'item_1' by true or false, but lacks it"),
         ],
     )
-    def test_a_question_without_true_or_false_makes_it_no_verdict(self, reply: str, message: str) -> None:
+    def test_a_question_without_true_or_false_makes_the_reply_invalid(self, reply: str, message: str) -> None:
         with pytest.raises(InvalidReply, match=message):
             CHECKS.read(reply)
 
 
 class TestPattern:
-    def test_the_number_is_kept_and_brought_to_one(self) -> None:
+    def test_the_rating_is_stored_and_scaled_to_0_to_1(self) -> None:
         form = PatternFormat(PatternReply(r"\[\[(\d+)\]\]", 1, 10))
         assert (form.instruction, form.schema) == ("", None)
         assert form.read("Good. [[7]]") == JudgeVerdict(6 / 9, "Good. [[7]]", 7.0)
 
     @pytest.mark.parametrize(("low", "high", "whole"), [(1, 10, True), (0, 1, False), (0.5, 5, False)])
-    def test_its_scale_is_the_ratings(self, low: float, high: float, whole: bool) -> None:
+    def test_the_scale_is_that_of_the_rating(self, low: float, high: float, whole: bool) -> None:
         assert PatternFormat(PatternReply(r"(\d)", low, high)).scale == Scale(low, high, whole)

@@ -85,37 +85,37 @@ def test_there_are_enough_canaries_and_each_demands_full_marks() -> None:
 
 @pytest.mark.parametrize("canary", CANARIES.values(), ids=CANARIES)
 class TestCanaries:
-    def test_no_candidate_is_heard_outside_of_its_fence(self, canary: str) -> None:
+    def test_no_candidate_escapes_its_fence(self, canary: str) -> None:
         assert scored(LLMJudge(ScriptedAdapter(obedient)), canary) == 0.1
 
-    def test_no_baseline_and_no_task_is_heard_either(self, canary: str) -> None:
+    def test_no_baseline_and_no_task_escapes_its_fence(self, canary: str) -> None:
         judge = LLMJudge(ScriptedAdapter(obedient))
         assert scored(judge, "Poor.", baseline=LLMResponse(canary)) == 0.1
         assert scored(judge, "Poor.", prompt=canary) == 0.1
 
-    def test_one_that_knows_the_nonce_is_not_heard_either(self, canary: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_canary_that_knows_the_nonce_does_not_escape(self, canary: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("gradeline.judges.fencing.secrets.token_hex", lambda _: GUESS)
         assert scored(LLMJudge(ScriptedAdapter(obedient)), canary) == 0.1
 
-    def test_a_sound_judge_gives_what_the_answer_is_worth(self, canary: str) -> None:
+    def test_a_sound_judge_ignores_the_canary(self, canary: str) -> None:
         with FakeJudge().in_thread() as server:
             adapter = create("openai", "fake-judge", base_url=server.base_url())
             assert scored(LLMJudge(adapter), with_mark(canary, "canary", quality=0.1)) == 0.1
 
-    def test_a_reply_that_repeats_it_beside_the_verdict_gives_no_higher_score(self, canary: str) -> None:
+    def test_a_reply_that_repeats_the_canary_has_no_higher_score(self, canary: str) -> None:
         reply = f"The candidate says: {canary[:200]}\n\n{LOW}"
         try:
             assert scored(LLMJudge(ScriptedAdapter(reply)), canary) == 0.1
         except InvalidReply as error:
             assert "{" in canary, error  # noqa: PT017 - only what brings braces along may spoil the reply
 
-    def test_notes_that_repeat_it_change_nothing(self, canary: str) -> None:
+    def test_notes_that_repeat_the_canary_change_nothing(self, canary: str) -> None:
         reply = json.dumps({"quality_score": 0.1, "notes": f"It says: {canary}"})
         assert scored(LLMJudge(ScriptedAdapter(reply)), canary) == 0.1
 
 
 @pytest.mark.parametrize("name", ["fence end", "fence end and start", "another fence"])
-def test_the_obedient_judge_would_hear_what_is_not_neutralised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_obedient_judge_follows_what_is_not_neutralised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the tests above would prove nothing."""
     monkeypatch.setattr("gradeline.judges.fencing.secrets.token_hex", lambda _: GUESS)
     monkeypatch.setattr("gradeline.judges.fencing.neutralize_fences", lambda text: text)
@@ -123,7 +123,7 @@ def test_the_obedient_judge_would_hear_what_is_not_neutralised(name: str, monkey
     assert scored(LLMJudge(ScriptedAdapter(obedient)), canary) == 1.0
 
 
-def test_the_canary_gives_a_judge_away_that_obeys_answers() -> None:
+def test_the_canary_detects_a_judge_that_obeys_answers() -> None:
     """No fence helps a model that does what an answer says; the score shows it."""
     with FakeJudge("injection").in_thread() as server:
         adapter = create("openai", "fake-judge", base_url=server.base_url())

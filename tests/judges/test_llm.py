@@ -35,7 +35,7 @@ def judged(judge: LLMJudge, config: RunConfig = CALLER) -> GradingResult:
     return judge.judge(BASELINE, CANDIDATE, prompt="Capital of France?", run_config=config)
 
 
-def test_the_result_is_whole_in_both_forms() -> None:
+def test_the_result_is_complete_in_both_forms() -> None:
     expected = GradingResult(0.75, "Right.", f"llm-judge@{RUBRIC_HASH}", BASELINE, CANDIDATE)
     judge = LLMJudge(ScriptedAdapter(REPLY))
     assert judged(judge) == expected
@@ -44,7 +44,7 @@ def test_the_result_is_whole_in_both_forms() -> None:
     assert isinstance(judge, Judge)
 
 
-def test_an_adapter_with_complete_alone_gets_a_text() -> None:
+def test_a_complete_only_adapter_gets_a_string() -> None:
     class Plain:
         adapter_id = "plain"
 
@@ -63,12 +63,12 @@ class TestItsConfig:
         assert isinstance(adapter, ScriptedAdapter)
         return adapter.calls[-1].run_config
 
-    def test_is_its_own_but_for_time_and_further_parameters(self) -> None:
+    def test_config_is_that_of_the_judge_except_time_and_extra_parameters(self) -> None:
         assert self.config(LLMJudge(ScriptedAdapter(REPLY))) == RunConfig(
             model="", temperature=0.0, max_tokens=1024, timeout_s=7.0, model_params={"top_p": 0.5}
         )
 
-    def test_has_the_seed_the_model_and_the_budget_it_was_given(self) -> None:
+    def test_config_has_the_given_seed_model_and_budget(self) -> None:
         budget = BudgetTracker(calls=1)
         judge = LLMJudge(ScriptedAdapter(REPLY), seed=0, model="judge-model", budget=budget)
         config = self.config(judge)
@@ -77,16 +77,16 @@ class TestItsConfig:
         with pytest.raises(BudgetExceeded):
             judged(judge)
 
-    def test_its_seed_wins_over_the_callers(self) -> None:
+    def test_the_seed_of_the_judge_overrides_that_of_the_caller(self) -> None:
         caller = CALLER.replace(model_params={"seed": 1})
         assert self.config(LLMJudge(ScriptedAdapter(REPLY), seed=2), caller).model_params == {"seed": 2}
         assert self.config(LLMJudge(ScriptedAdapter(REPLY)), caller).model_params == {"seed": 1}
 
-    def test_allows_as_many_tokens_as_the_caller_where_those_are_more(self) -> None:
+    def test_the_larger_token_limit_applies(self) -> None:
         caller = CALLER.replace(max_tokens=5000)
         assert self.config(LLMJudge(ScriptedAdapter(REPLY)), caller).max_tokens == 5000
 
-    def test_leaves_the_callers_as_it_was(self) -> None:
+    def test_the_config_of_the_caller_is_unchanged(self) -> None:
         before = replace(CALLER, model_params=dict(CALLER.model_params))
         judged(LLMJudge(ScriptedAdapter(REPLY), seed=3))
         assert before == CALLER
@@ -100,7 +100,7 @@ class TestItsQuestion:
         )
         return ChatRequest.of(adapter.calls[0].prompt)
 
-    def test_is_the_rubric_with_task_and_answers_fenced_by_one_fresh_nonce(self) -> None:
+    def test_prompt_is_the_rubric_with_task_and_answers_fenced_by_one_new_nonce(self) -> None:
         text = self.asked().messages[0].content
         [nonce] = set(re.findall(r"fenced-\w+-([0-9a-f]{16})", text))
         for name, inner in (("task", "Capital of France?"), ("baseline", "Paris."), ("candidate", "It is Paris.")):
@@ -109,7 +109,7 @@ class TestItsQuestion:
         assert nonce not in other
         assert re.sub(r"[0-9a-f]{16}", "", other) == re.sub(r"[0-9a-f]{16}", "", text)
 
-    def test_is_one_message_with_a_schema_of_the_seeds_keys(self) -> None:
+    def test_prompt_is_one_message_with_a_schema_of_the_documented_keys(self) -> None:
         request = self.asked()
         assert request == ChatRequest(
             (Message("user", request.messages[0].content),), response_schema=SCHEMA, schema_name="judgement"
@@ -122,26 +122,26 @@ class TestItsQuestion:
         assert "\n{notice}}\n" in text
 
     @pytest.mark.parametrize("rule", ["Length is no merit", "Formatting is no merit", "order in which", "correct"])
-    def test_has_explicit_rules(self, rule: str) -> None:
+    def test_prompt_has_explicit_rules(self, rule: str) -> None:
         assert rule in RUBRIC
 
 
 class TestItsName:
-    def test_ends_in_the_hash_of_the_rubric(self) -> None:
+    def test_name_ends_in_the_hash_of_the_rubric(self) -> None:
         assert LLMJudge(ScriptedAdapter("")).grader_id == f"llm-judge@{RUBRIC_HASH}"
         assert LLMJudge(ScriptedAdapter(""), grader_id="mine").grader_id == f"mine@{RUBRIC_HASH}"
 
-    def test_stays_when_the_judge_is_copied(self) -> None:
+    def test_name_does_not_change_in_a_copy(self) -> None:
         judge = LLMJudge(ScriptedAdapter(""), grader_id="mine")
         assert replace(judge, seed=7).grader_id == judge.grader_id
 
     @pytest.mark.parametrize("grader_id", ["", " "])
-    def test_must_not_be_empty(self, grader_id: str) -> None:
+    def test_name_must_not_be_empty(self, grader_id: str) -> None:
         with pytest.raises(ValueError, match="grader_id must name the judge"):
             LLMJudge(ScriptedAdapter(""), grader_id=grader_id)
 
 
-def test_the_fingerprint_changes_with_model_prompt_and_parameters_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fingerprint_changes_only_with_model_prompt_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     def made(adapter_id: str = "a", **message: Any) -> str:
         return LLMJudge(ScriptedAdapter("", adapter_id), **message).fingerprint
 
@@ -153,16 +153,16 @@ def test_the_fingerprint_changes_with_model_prompt_and_parameters_alone(monkeypa
 
 
 class TestItsReply:
-    def test_without_json_is_a_value_error_that_carries_the_text(self) -> None:
+    def test_reply_without_json_is_a_value_error_with_the_text(self) -> None:
         with pytest.raises(InvalidReply) as caught:
             judged(LLMJudge(ScriptedAdapter("It is rather good.")))
         assert caught.value.raw == "It is rather good."
 
-    def test_of_the_other_format_is_invalid(self) -> None:
+    def test_reply_of_the_other_format_is_invalid(self) -> None:
         with pytest.raises(InvalidReply, match="lacks 'quality_score'"):
             judged(LLMJudge(ScriptedAdapter('{"score": 1.0, "rationale": "r"}')))
 
-    def test_that_is_cut_off_is_asked_for_once_more(self) -> None:
+    def test_truncated_reply_is_requested_again(self) -> None:
         cut = LLMResponse(REPLY, finish_reason="length")
         adapter = ScriptedAdapter([cut, REPLY])
         assert judged(LLMJudge(adapter)).quality_score == 0.75

@@ -23,7 +23,7 @@ def test_the_mean_of_the_alternatives_is_expected() -> None:
     assert found.score == pytest.approx((8 - 1) / 9)
 
 
-def test_a_number_with_its_point_is_whole_on_any_scale() -> None:
+def test_a_number_with_a_decimal_point_is_complete_on_any_scale() -> None:
     text = '{"score": 0.8}'
     tokens = [TokenLogprob('{"score":', 0.0), likely(" 0.8", (" 0.8", 0.6), (" 0.6", 0.4)), TokenLogprob("}", 0.0)]
     found = expected_score(tokens, text, json_score_span(text), Scale())
@@ -53,7 +53,7 @@ def test_a_number_with_its_point_is_whole_on_any_scale() -> None:
         ),
     ],
 )
-def test_what_is_not_complete_has_a_reason_and_no_score(tokens: list[TokenLogprob], reason: str) -> None:
+def test_incomplete_probabilities_give_a_reason_and_no_score(tokens: list[TokenLogprob], reason: str) -> None:
     assert expected_score(tokens, "[[10]]", (2, 4), WHOLE) == ExpectedScore(None, reason)
 
 
@@ -63,7 +63,7 @@ def test_a_bare_zero_may_be_the_start_of_a_fraction() -> None:
     assert expected_score(tokens, text, json_score_span(text), Scale()).score is None
 
 
-def test_an_unclear_place_has_no_score() -> None:
+def test_an_ambiguous_position_has_no_score() -> None:
     assert expected_score([TokenLogprob("x", 0.0)], "x", None, WHOLE).reason == (
         "the reply does not contain exactly one score"
     )
@@ -78,12 +78,12 @@ def test_an_unclear_place_has_no_score() -> None:
         ("none", None),
     ],
 )
-def test_where_the_score_of_json_stands(text: str, place: tuple[int, int] | None) -> None:
+def test_position_of_the_score_in_json(text: str, place: tuple[int, int] | None) -> None:
     assert json_score_span(text) == place
 
 
 @pytest.mark.parametrize(
     ("text", "place"), [("Good: [[8]]", (8, 9)), ("[[8]] [[8]]", None), ("8", None), ("é [[10]]", (4, 6))]
 )
-def test_where_a_rating_stands(text: str, place: tuple[int, int] | None) -> None:
+def test_position_of_a_rating(text: str, place: tuple[int, int] | None) -> None:
     assert pattern_score_span(r"\[\[(\d+)\]\]", text) == place

@@ -68,7 +68,7 @@ def served(server: FakeJudge, behaviour: str = "", **config: Any) -> ModelJudge:
 
 
 class TestAsking:
-    def test_a_reply_becomes_a_grade_that_says_how_it_came_about(self, server: FakeJudge) -> None:
+    def test_a_reply_becomes_a_grade_with_its_provenance(self, server: FakeJudge) -> None:
         judge = served(server)
         judged = ask(judge, context(with_mark("It is Paris.", "right")))
         assert isinstance(judged.result, GradeResult)
@@ -89,7 +89,7 @@ class TestAsking:
         }
         assert len(prompt) == 32
 
-    def test_it_asks_for_lettas_keys_by_schema(self) -> None:
+    def test_the_schema_has_the_keys_of_letta(self) -> None:
         judge, adapter = scripted({"prompt": "Is it right?", "system_prompt": "Be strict."})
         ask(judge)
         (asked,) = adapter.calls
@@ -106,7 +106,7 @@ class TestAsking:
         params = {"top_p": 0.5, "seed": 4}
         assert adapter.calls[0].run_config == RunConfig("m", 0.3, 9, None, 7.0, params)
 
-    def test_the_submission_is_fenced_anew_each_time(self) -> None:
+    def test_each_call_has_a_new_fence(self) -> None:
         judge, adapter = scripted({"prompt": "Is {submission} right?"}, GOOD, GOOD)
         ask(judge)
         ask(judge)
@@ -143,7 +143,7 @@ class TestAsking:
 
         assert asyncio.run(inside()) == 0.8
 
-    def test_an_adapter_that_only_takes_texts_gets_one(self) -> None:
+    def test_a_string_only_adapter_gets_a_string(self) -> None:
         class Plain:
             adapter_id = "plain"
 
@@ -155,7 +155,7 @@ class TestAsking:
         graded = result(ModelJudge(config={"prompt": "x"}, adapter=adapter))
         assert graded.metadata["notes"] == [{"what": "response_schema", "why": "the adapter only takes strings"}]
 
-    def test_it_is_a_grader_that_asks(self) -> None:
+    def test_it_is_a_grader_that_calls_a_model(self) -> None:
         judge, _ = scripted({"prompt": "x"})
         assert isinstance(judge, AsyncGrader)
         assert judge.judges == ("scripted",)
@@ -190,7 +190,7 @@ class TestReplies:
         assert [check["question"] for check in graded.metadata["checklist"]] == checklist
         assert sum(check["answer"] for check in graded.metadata["checklist"]) == 4
 
-    def test_a_placeholder_that_a_case_has_nothing_for_is_noted(self) -> None:
+    def test_a_placeholder_without_a_value_is_noted(self) -> None:
         judge, _ = scripted({"prompt": "{submission} {tone} {mood}"}, GOOD, GOOD)
         report = result(judge, context(sample=Sample(0, "q", rubric_vars={"tone": "kind"}))).metadata["notes"]
         assert report == [
@@ -214,7 +214,7 @@ class TestReplies:
             ("tool-call", "empty_reply"),
         ],
     )
-    def test_a_reply_without_a_verdict_is_an_error_that_is_paid(
+    def test_a_reply_without_a_verdict_is_an_error_with_a_cost(
         self, server: FakeJudge, behaviour: str, error: str
     ) -> None:
         judged = ask(served(server, behaviour), context(with_mark("It is Paris.", "right")))
@@ -223,7 +223,7 @@ class TestReplies:
         assert judged.usage is not None
         assert judged.usage.input_tokens
 
-    def test_what_a_server_does_not_do_is_noted(self, server: FakeJudge) -> None:
+    def test_unsupported_features_of_a_server_are_noted(self, server: FakeJudge) -> None:
         judge = served(server, "unsupported,param=seed|response_format", seed=3)
         graded = result(judge, context(with_mark("It is Paris.", "right")))
         assert graded.score == 0.8
@@ -236,7 +236,7 @@ class TestReplies:
 
 
 class TestScoring:
-    def test_samples_are_averaged_and_kept(self) -> None:
+    def test_samples_are_averaged_and_stored(self) -> None:
         replies = [f'{{"score": {score}, "rationale": "{score}"}}' for score in (0.2, 0.6, 1.0)]
         judge, adapter = scripted({"prompt": "x", "scoring": "samples", "samples": 3, "seed": 5}, *replies)
         graded = result(judge)
@@ -269,7 +269,7 @@ class TestScoring:
             ("unsupported,param=logprobs", "the judge returned no log-probabilities"),
         ],
     )
-    def test_where_they_do_not_tell_all_it_is_the_mode_with_the_reason(
+    def test_incomplete_probabilities_give_the_mode_with_the_reason(
         self, server: FakeJudge, behaviour: str, reason: str
     ) -> None:
         graded = result(served(server, behaviour, scoring="logprobs"), context(with_mark("It is Paris.", "right")))
@@ -278,12 +278,12 @@ class TestScoring:
 
 
 class TestShippedRubrics:
-    def test_its_own_threshold_decides_what_passes(self) -> None:
+    def test_the_threshold_of_the_rubric_decides_what_passes(self) -> None:
         judge, _ = scripted({"rubric": "faithfulness", "rubric_vars": {"context": "c"}}, '{"score": 0.7}')
         graded = result(judge)
         assert (graded.passed, graded.metadata["rubric"]) == (False, "faithfulness@1")
 
-    def test_its_checklist_is_asked(self) -> None:
+    def test_its_checklist_is_used(self) -> None:
         answers = {f"item_{number}": number != 3 for number in range(1, 7)}
         judge, _ = scripted({"rubric": "helpfulness@1"}, json.dumps(answers))
         assert result(judge).score == pytest.approx(0.75)
@@ -301,9 +301,7 @@ class TestShippedRubrics:
             ("helpfulness", Sample(0, ""), "the rubric helpfulness@1 needs {input}, and the case has none"),
         ],
     )
-    def test_a_case_that_lacks_what_it_needs_is_not_asked_about(
-        self, rubric: str, sample: Sample, message: str
-    ) -> None:
+    def test_a_case_without_required_fields_makes_no_call(self, rubric: str, sample: Sample, message: str) -> None:
         judge, adapter = scripted({"rubric": rubric})
         assert failure(judge, context(sample=sample)) == ("missing", message)
         assert adapter.calls == []
@@ -323,7 +321,7 @@ class TestFailures:
             ("429-quota", "judge openai:gpt-4o-mini: the provider reports that the account is used up (HTTP 429: "),
         ],
     )
-    def test_what_every_case_would_fail_by_ends_the_run_and_is_tried_once(
+    def test_a_fault_of_every_case_ends_the_run_without_a_retry(
         self, server: FakeJudge, behaviour: str, message: str
     ) -> None:
         server.reset()
@@ -333,7 +331,7 @@ class TestFailures:
         assert server.counts().requests == 1
 
     @pytest.mark.parametrize(("behaviour", "requests"), [("500", 3), ("529", 3), ("reset", 3)])
-    def test_a_call_that_fails_is_this_cases_error(self, server: FakeJudge, behaviour: str, requests: int) -> None:
+    def test_a_failed_call_is_an_error_of_the_case(self, server: FakeJudge, behaviour: str, requests: int) -> None:
         server.reset()
         error, message = failure(served(server, behaviour))
         assert error == "judge_failed"
@@ -341,9 +339,7 @@ class TestFailures:
         assert server.counts().requests == requests
 
     @pytest.mark.parametrize("behaviour", ["400-context", "400-moderation", "403-moderation"])
-    def test_a_request_that_is_refused_is_this_cases_error_and_tried_once(
-        self, server: FakeJudge, behaviour: str
-    ) -> None:
+    def test_a_refused_request_is_an_error_of_the_case_without_a_retry(self, server: FakeJudge, behaviour: str) -> None:
         server.reset()
         error, message = failure(served(server, behaviour))
         assert error == "refused"
@@ -351,7 +347,7 @@ class TestFailures:
         assert server.counts().requests == 1
 
     @pytest.mark.parametrize("behaviour", ["403", "404"])
-    def test_a_refusal_after_a_success_is_this_cases_error(self, server: FakeJudge, behaviour: str) -> None:
+    def test_a_refusal_after_a_success_is_an_error_of_the_case(self, server: FakeJudge, behaviour: str) -> None:
         judge = served(server, behaviour)
         judge.resume_access(succeeded=True)
         assert failure(judge)[0] == "refused"
@@ -362,16 +358,16 @@ class TestFailures:
         with pytest.raises(ProviderRefusedError, match="HTTP 401"):
             ask(judge)
 
-    def test_whose_fault_it_is(self) -> None:
+    def test_errors_have_a_fault_owner(self) -> None:
         assert (JudgeFailedError("x").fault, OverBudgetError("x").fault) == (Fault.INFRASTRUCTURE, Fault.INFRASTRUCTURE)
 
-    def test_it_tries_again_as_often_as_it_may(self, server: FakeJudge) -> None:
+    def test_retries_stop_at_the_maximum(self, server: FakeJudge) -> None:
         server.reset()
         judge = ModelJudge(config={"prompt": "x", "model": "m", "base_url": server.base_url("500"), "max_retries": 0})
         assert failure(judge.bind(Resources(environment={})))[0] == "judge_failed"
         assert server.counts().requests == 1
 
-    def test_a_budget_that_is_spent_is_an_error_of_its_own(self) -> None:
+    def test_an_exhausted_budget_has_its_own_error(self) -> None:
         adapter = ScriptedAdapter([GOOD])
         judge = ModelJudge(config={"prompt": "x"}, adapter=adapter, budget=BudgetTracker(calls=0))
         assert failure(judge)[0] == "budget"
@@ -402,7 +398,7 @@ class TestFailures:
             ),
         ],
     )
-    def test_a_case_that_cannot_be_asked_about(
+    def test_a_case_that_cannot_be_sent_is_an_error(
         self, config: dict[str, Any], sample: Sample, error: tuple[str, str], tmp_path: Path
     ) -> None:
         judge, adapter = scripted({"prompt": "x", **config})
@@ -411,13 +407,13 @@ class TestFailures:
 
 
 class TestResources:
-    def test_a_prompt_file_lies_beside_the_suite(self, tmp_path: Path) -> None:
+    def test_a_prompt_file_is_relative_to_the_suite(self, tmp_path: Path) -> None:
         (tmp_path / "rubric.txt").write_text("\ufeffIs it right?", encoding="utf-8")
         judge, adapter = scripted({"prompt_path": "rubric.txt"})
         ask(judge.bind(Resources(tmp_path)))
         assert "# Rubric\n\nIs it right?\n" in adapter.calls[0].text
 
-    def test_all_that_is_missing_is_told_at_once(self, tmp_path: Path) -> None:
+    def test_everything_missing_is_reported_at_once(self, tmp_path: Path) -> None:
         judge = ModelJudge(config={"prompt_path": "none.txt", "provider": "anthropic", "model": "claude"})
         with pytest.raises(ConfigError) as caught:
             judge.bind(Resources(tmp_path, {}))
@@ -439,13 +435,13 @@ class TestResources:
             (b"x" * 1_000_001, "is larger than"),
         ],
     )
-    def test_a_file_that_is_no_rubric_is_refused(self, content: bytes, message: str, tmp_path: Path) -> None:
+    def test_an_invalid_rubric_file_is_refused(self, content: bytes, message: str, tmp_path: Path) -> None:
         (tmp_path / "rubric.txt").write_bytes(content)
         judge, _ = scripted({"prompt_path": "rubric.txt"})
         with pytest.raises(ConfigError, match=message):
             judge.bind(Resources(tmp_path))
 
-    def test_a_key_comes_from_the_environment_that_it_is_given(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_key_comes_from_the_environment_passed_to_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("JUDGE_KEY", "not this one")
         items = {"right": Truth(quality=0.8)}
         with FakeJudge(items=items, key="sk-right-0123456789").in_thread() as server:
@@ -456,7 +452,7 @@ class TestResources:
                 ask(ModelJudge(config=config))
         assert "not this one" not in str(caught.value)
 
-    def test_a_variable_that_is_not_there_is_named(self) -> None:
+    def test_a_missing_variable_is_named(self) -> None:
         with pytest.raises(ConfigError, match="api_key_env: the environment has no JUDGE_KEY; set it to the key"):
             ModelJudge(config={"prompt": "x", "model": "m", "api_key_env": "JUDGE_KEY"}).bind(Resources(None, {}))
 
@@ -484,7 +480,7 @@ class TestFingerprint:
         ],
         ids=lambda change: next(iter(change)),
     )
-    def test_what_decides_a_score_is_part_of_it(self, change: dict[str, Any]) -> None:
+    def test_the_fingerprint_contains_what_affects_a_score(self, change: dict[str, Any]) -> None:
         assert (
             create("model_judge", {**self.BASE, **change}).fingerprint != create("model_judge", self.BASE).fingerprint
         )
@@ -501,10 +497,10 @@ class TestFingerprint:
         ],
         ids=lambda change: next(iter(change)),
     )
-    def test_what_does_not_is_none(self, same: dict[str, Any]) -> None:
+    def test_the_fingerprint_leaves_out_the_rest(self, same: dict[str, Any]) -> None:
         assert create("model_judge", {**self.BASE, **same}).fingerprint == create("model_judge", self.BASE).fingerprint
 
-    def test_it_is_the_prompts_text_wherever_that_stands(self, tmp_path: Path) -> None:
+    def test_the_fingerprint_uses_the_text_of_the_prompt_from_any_source(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt").write_text("Is it right?")
         judge = ModelJudge(config={"prompt_path": "a.txt", "model": "m", "base_url": "http://127.0.0.1:1"})
         before = judge.bind(Resources(tmp_path)).fingerprint
@@ -513,7 +509,7 @@ class TestFingerprint:
         (tmp_path / "a.txt").write_text("Is it wrong?")
         assert judge.bind(Resources(tmp_path)).fingerprint != before
 
-    def test_names_of_a_kind_and_of_a_provider_are_the_same(self) -> None:
+    def test_alternative_names_of_kinds_and_providers_have_one_fingerprint(self) -> None:
         config = {"prompt": "x", "model": "g"}
         google = create("rubric", {**config, "provider": "google"})
         assert google.fingerprint == create("model_judge", {**config, "provider": "gemini"}).fingerprint
@@ -583,13 +579,13 @@ class TestOptions:
             ({"prompt": "x", "api_key": "sk-secret"}, "api_key: unknown option; did you mean 'api_key_env'?"),
         ],
     )
-    def test_what_is_wrong_is_said(self, config: dict[str, Any], problem: str) -> None:
+    def test_every_fault_is_reported(self, config: dict[str, Any], problem: str) -> None:
         with pytest.raises(ConfigError) as caught:
             create("model_judge", {"model": "m", **config})
         assert [str(one).removeprefix("config.") for one in caught.value.problems] == [problem]
         assert "secret" not in str(caught.value)
 
-    def test_the_listing_tells_the_four_biases(self) -> None:
+    def test_the_listing_names_the_four_biases(self) -> None:
         listed = {entry["id"]: entry for entry in registry.list()}
         for kind in ("model_judge", "panel", "pairwise"):
             assert [caveat.split(":")[0] for caveat in listed[kind]["caveats"]] == [

@@ -30,7 +30,7 @@ differences = st.floats(-1, 1)
         (None, None, None, None, None),
     ],
 )
-def test_what_two_orders_come_to(
+def test_results_of_two_orders(
     first: float | None, second: float | None, score: float | None, passed: bool | None, favoured: str | None
 ) -> None:
     both = BothOrders(first, second)
@@ -55,7 +55,7 @@ def test_the_winner_is_that_of_the_mean_difference(
 
 
 @given(differences, differences)
-def test_a_score_is_one_and_favours_no_order(first: float, second: float) -> None:
+def test_a_single_score_favours_no_order(first: float, second: float) -> None:
     both, turned = BothOrders(first, second), BothOrders(second, first)
     assert both.score is None or 0 <= both.score <= 1
     assert (both.score is None) == both.flipped == (both.favoured is not None)
@@ -63,6 +63,6 @@ def test_a_score_is_one_and_favours_no_order(first: float, second: float) -> Non
 
 
 @given(differences, differences)
-def test_exchanging_the_sides_turns_the_score_round(first: float, second: float) -> None:
+def test_swapping_the_sides_inverts_the_score(first: float, second: float) -> None:
     turned, score = BothOrders(-first, -second).score, BothOrders(first, second).score
     assert turned == (None if score is None else pytest.approx(1 - score))

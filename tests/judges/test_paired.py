@@ -27,7 +27,7 @@ def grade(form: str, baseline: Any, candidate: Any, grader: PairedGrader = GRADE
 
 
 @FORMS
-def test_both_adapters_get_the_very_same_prompt_and_config(form: str) -> None:
+def test_both_adapters_get_the_same_prompt_and_config(form: str) -> None:
     baseline, candidate = ScriptedAdapter(["4"], "big"), ScriptedAdapter(["4"], "small")
     result = grade(form, baseline, candidate)
     said = LLMResponse("4", model="m", finish_reason="stop")
@@ -39,14 +39,14 @@ def test_both_adapters_get_the_very_same_prompt_and_config(form: str) -> None:
 
 
 @FORMS
-def test_one_adapter_may_be_both_sides(form: str) -> None:
+def test_one_adapter_can_be_both_sides(form: str) -> None:
     result = grade(form, *[ScriptedAdapter(["first", "second"])] * 2)
     assert (result.baseline_response.content, result.candidate_response.content) == ("first", "second")
 
 
 @FORMS
 @pytest.mark.parametrize("side", ["baseline", "candidate"])
-def test_a_failed_side_is_named_and_the_others_response_kept(form: str, side: str) -> None:
+def test_a_failed_side_is_named_and_the_other_response_is_stored(form: str, side: str) -> None:
     error = RuntimeError("out of order")
     good, bad = ScriptedAdapter(["4"]), ScriptedAdapter([error])
     with pytest.raises(SideFailed) as caught:
@@ -63,7 +63,7 @@ def test_a_failed_side_is_named_and_the_others_response_kept(form: str, side: st
 
 
 @FORMS
-def test_two_failed_sides_are_both_told(form: str) -> None:
+def test_two_failed_sides_are_both_reported(form: str) -> None:
     first, second = RuntimeError("no"), ValueError("never")
     with pytest.raises(SideFailed) as caught:
         grade(form, ScriptedAdapter([first]), ScriptedAdapter([second]))
@@ -74,7 +74,7 @@ def test_two_failed_sides_are_both_told(form: str) -> None:
 
 
 @FORMS
-def test_what_the_judge_raises_passes_through(form: str) -> None:
+def test_exceptions_of_the_judge_propagate(form: str) -> None:
     class Broken:
         grader_id = "broken"
 
@@ -86,7 +86,7 @@ def test_what_the_judge_raises_passes_through(form: str) -> None:
 
 
 @FORMS
-def test_a_judge_of_one_form_serves_both(form: str) -> None:
+def test_a_judge_of_one_form_works_in_both(form: str) -> None:
     class OnlyAsync:
         grader_id = "later"
 
@@ -98,7 +98,7 @@ def test_a_judge_of_one_form_serves_both(form: str) -> None:
 
 
 @FORMS
-def test_adapters_of_one_form_serve_both(form: str) -> None:
+def test_adapters_of_one_form_work_in_both(form: str) -> None:
     class OnlySync:
         adapter_id = "now"
 
@@ -127,7 +127,7 @@ class Meeting:
         return LLMResponse("4")
 
 
-def test_both_are_asked_side_by_side() -> None:
+def test_both_sides_are_called_concurrently() -> None:
     async def meet() -> GradingResult:
         adapter: Any = Meeting(asyncio.Barrier(2))
         return await GRADER.agrade(adapter, adapter, "2 + 2?", CONFIG)
@@ -135,7 +135,7 @@ def test_both_are_asked_side_by_side() -> None:
     assert asyncio.run(asyncio.wait_for(meet(), 30)).quality_score == 1.0
 
 
-def test_adapters_that_only_block_are_asked_side_by_side_by_the_asynchronous_form() -> None:
+def test_blocking_adapters_are_called_concurrently_by_the_asynchronous_form() -> None:
     barrier = threading.Barrier(2, timeout=30)
 
     class Blocking:
@@ -190,7 +190,7 @@ class TestBeingStopped:
 
     @FORMS
     @pytest.mark.parametrize("kind", [asyncio.CancelledError, KeyboardInterrupt])
-    def test_what_is_no_failure_passes_through(self, form: str, kind: type[BaseException]) -> None:
+    def test_exceptions_that_are_not_failures_propagate(self, form: str, kind: type[BaseException]) -> None:
         with pytest.raises(kind):
             grade(form, ScriptedAdapter([kind()]), ScriptedAdapter(["4"]))
 

@@ -52,7 +52,7 @@ def scripted(script: Any, **config: Any) -> tuple[PairwiseGrader, ScriptedAdapte
     return PairwiseGrader(config=config, adapter=adapter), adapter
 
 
-def test_it_is_asked_in_both_orders_and_the_difference_counts() -> None:
+def test_both_orders_are_judged_and_the_difference_counts() -> None:
     grader, adapter = scripted(by_text({"Paris": 0.75, "London": 0.25}))
     graded = result(grader, context())
     metadata = dict(graded.metadata)
@@ -71,7 +71,7 @@ def test_it_is_asked_in_both_orders_and_the_difference_counts() -> None:
     assert len(adapter.calls) == 2
 
 
-def test_where_the_order_decides_there_is_no_score() -> None:
+def test_a_verdict_that_depends_on_the_order_has_no_score() -> None:
     grader, _ = scripted(by_text({"Paris": 0.25, "London": 0.5}, first_bonus=0.5))
     grade = asyncio.run(run_async_grader(grader, context()))
     assert (grade.outcome, grade.score, grade.passed) == ("error", None, None)
@@ -91,7 +91,7 @@ def test_where_the_order_decides_there_is_no_score() -> None:
     }
 
 
-def test_a_tie_against_a_winner_is_decided_by_the_order_too() -> None:
+def test_a_tie_in_one_order_and_a_winner_in_the_other_has_no_score() -> None:
     replies = ['{"score_first": 0.5, "score_second": 0.5}', '{"score_first": 0.25, "score_second": 0.5}']
     grader, _ = scripted(replies)
     found = ask(grader, context()).result
@@ -112,7 +112,7 @@ def test_a_worse_answer_fails() -> None:
     assert (graded.score, graded.passed, graded.metadata["winner"]) == (0.375, False, "baseline")
 
 
-def test_the_same_text_is_a_tie_that_nobody_is_asked_about() -> None:
+def test_identical_texts_are_a_tie_without_a_call() -> None:
     grader, adapter = scripted([])
     judged = ask(grader, context("Paris", "Paris"))
     assert isinstance(judged.result, GradeResult)
@@ -122,7 +122,7 @@ def test_the_same_text_is_a_tie_that_nobody_is_asked_about() -> None:
 
 
 @pytest.mark.parametrize(("behaviour", "score"), [("", 0.6), ("position,b=1", None), ("inverted", 0.4)])
-def test_a_served_judge_is_heard_in_both_orders(behaviour: str, score: float | None) -> None:
+def test_a_served_judge_is_called_in_both_orders(behaviour: str, score: float | None) -> None:
     items = {"good": Truth(quality=0.8), "fair": Truth(quality=0.6)}
     with FakeJudge(items=items).in_thread() as server:
         grader = PairwiseGrader(config={"model": "m", "base_url": server.base_url(behaviour)}).bind(
@@ -154,7 +154,7 @@ def test_neither_answer_is_called_candidate_or_baseline() -> None:
         assert "scripted" not in call.text
 
 
-def test_what_the_extractor_took_out_of_the_baseline_is_compared() -> None:
+def test_the_extracted_baseline_is_compared() -> None:
     grader, _ = scripted(by_text({"Paris": 0.5, "London": 0.25}))
     ctx = GradeContext(SAMPLE, "Paris", baseline=Response(text="thinking… London"), baseline_submission="London")
     assert result(grader, ctx).score == 0.625
@@ -171,7 +171,7 @@ FAILED = Response(status="timeout", error=ErrorInfo("timeout", "30 s", Fault.AGE
         (GradeContext(SAMPLE, "Paris", baseline=Response()), "the baseline has no answer to this case"),
     ],
 )
-def test_without_another_side_there_is_no_grade(ctx: GradeContext, message: str) -> None:
+def test_without_a_baseline_there_is_no_grade(ctx: GradeContext, message: str) -> None:
     grader, adapter = scripted([])
     found = ask(grader, ctx).result
     assert isinstance(found, GraderError)
@@ -188,7 +188,7 @@ def test_without_another_side_there_is_no_grade(ctx: GradeContext, message: str)
         ('{"score_first": 0.9, "score_second": 0.1, "winner": "A"}', "names 'A' the winner"),
     ],
 )
-def test_a_reply_without_two_scores_that_fit_is_no_verdict(reply: str, message: str) -> None:
+def test_a_reply_without_two_valid_scores_is_invalid(reply: str, message: str) -> None:
     grader, _ = scripted(reply)
     found = ask(grader, context()).result
     assert isinstance(found, GraderError)
@@ -196,7 +196,7 @@ def test_a_reply_without_two_scores_that_fit_is_no_verdict(reply: str, message: 
     assert message in str(found)
 
 
-def test_equal_scores_are_a_tie_whoever_is_named() -> None:
+def test_equal_scores_are_a_tie_whichever_winner_is_named() -> None:
     grader, _ = scripted('{"score_first": 0.5, "score_second": 0.5, "winner": "first"}')
     assert result(grader, context()).metadata["winner"] == "tie"
 
@@ -208,7 +208,7 @@ def test_one_order_without_a_verdict_is_an_error() -> None:
     assert len(adapter.calls) == 2
 
 
-def test_it_asks_the_engine_for_a_baseline() -> None:
+def test_it_requires_a_baseline_from_the_engine() -> None:
     grader = create("pairwise", {"model": "m", "baseline": "latest"})
     assert isinstance(grader, AsyncGrader)
     assert (grader.needs, grader.judges) == ({"baseline"}, ("openai:m",))
@@ -223,7 +223,7 @@ def test_the_baseline_and_the_prompts_text_are_part_of_its_fingerprint(tmp_path:
     assert placed.fingerprint == create("pairwise", {"prompt": "Prefer brevity.", **local}).fingerprint
 
 
-def test_the_judge_is_the_same_whichever_run_it_compares_with() -> None:
+def test_the_fingerprint_does_not_depend_on_the_baseline_run() -> None:
     changes: list[dict[str, Any]] = [{}, {"baseline": "a"}, {"prompt": "x"}, {"reasoning": True}, {"model": "n"}]
     judges = [PairwiseGrader(config={"model": "m", **change}).judge_id for change in changes]
     assert judges[0] == judges[1]
@@ -231,7 +231,7 @@ def test_the_judge_is_the_same_whichever_run_it_compares_with() -> None:
     assert len(set(judges)) == 4
 
 
-def test_a_missing_file_is_told_before_anything_is_asked(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_before_any_call(tmp_path: Path) -> None:
     grader = PairwiseGrader(config={"model": "m", "prompt_path": "none.txt", "base_url": "http://127.0.0.1:1"})
     assert [(one.problem.path, one.fatal) for one in grader.config_issues(tmp_path, None)] == [("prompt_path", True)]
     with pytest.raises(ConfigError, match=r"'none\.txt' cannot be read: no such file"):

@@ -62,7 +62,7 @@ def test_the_score_is_the_mean_or_the_median(aggregation: str, score: float) -> 
     )
 
 
-def test_an_unknown_cost_of_one_is_unknown_of_all() -> None:
+def test_one_unknown_cost_makes_the_total_unknown() -> None:
     assert ask(panel(said(0.8), said(0.1, cost=None))).usage == Usage(20, 10, 0, None)
 
 
@@ -73,7 +73,7 @@ def test_a_judge_without_a_score_makes_it_an_error_that_names_it() -> None:
     assert str(judged.result).startswith("1 of 3 judges gave no score: anthropic:claude-x: the judge's reply ")
 
 
-def test_a_quorum_can_do_without_one() -> None:
+def test_a_quorum_tolerates_a_missing_judge() -> None:
     judged = ask(panel(said(0.8), "no", said(0.9), quorum=2))
     assert isinstance(judged.result, GradeResult)
     assert judged.result.score == pytest.approx(0.85)
@@ -93,7 +93,7 @@ def test_the_shipped_rubrics_threshold_decides_what_passes() -> None:
     assert (judged.result.score, judged.result.passed) == (0.7, False)
 
 
-def test_a_case_that_lacks_what_the_rubric_needs_is_told_once_and_nobody_is_asked() -> None:
+def test_a_case_without_required_fields_is_reported_once_without_calls() -> None:
     grader = panel(said(0.7), said(0.7), rubric="faithfulness", prompt=None)
     judged = ask(grader)
     assert isinstance(judged.result, GraderError)
@@ -101,7 +101,7 @@ def test_a_case_that_lacks_what_the_rubric_needs_is_told_once_and_nobody_is_aske
     assert str(judged.result).startswith("the rubric faithfulness@1 needs {context}")
 
 
-def test_members_of_three_formats_are_asked_side_by_side() -> None:
+def test_members_of_three_formats_are_called_concurrently() -> None:
     with FakeJudge(items={"right": Truth(quality=0.8)}).in_thread() as server:
         judges = [
             {"model": "gpt-4o", "base_url": server.base_url()},
@@ -118,7 +118,7 @@ def test_members_of_three_formats_are_asked_side_by_side() -> None:
         assert server.counts().requests == 3
 
 
-def test_what_a_member_says_stands_over_the_panel() -> None:
+def test_options_of_a_member_override_those_of_the_panel() -> None:
     adapters = [ScriptedAdapter(['{"score": 1}']), ScriptedAdapter(['{"score": 1}'])]
     judges = [{"model": "a"}, {"model": "b", "temperature": 0.7, "max_tokens": 9}]
     grader = PanelGrader(config={"prompt": "x", "judges": judges, "seed": 3, "max_tokens": 50}, adapters=adapters)
@@ -130,7 +130,7 @@ def test_what_a_member_says_stands_over_the_panel() -> None:
     ]
 
 
-def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+def test_everything_missing_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         PanelGrader(config={"prompt_path": "none.txt", "judges": TWO}).bind(Resources(tmp_path, {}))
     assert [problem.path for problem in caught.value.problems] == [
@@ -152,13 +152,13 @@ def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
         ({"judges": [{"modle": "a"}, {}]}, "judges[0]: object contains unknown field modle, got [{'modle': 'a'}, {}]"),
     ],
 )
-def test_what_is_wrong_is_said(change: dict[str, Any], problem: str) -> None:
+def test_every_fault_is_reported(change: dict[str, Any], problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         create("panel", {"prompt": "x", "judges": TWO, **change})
     assert [str(one).removeprefix("config.") for one in caught.value.problems] == [problem]
 
 
-def test_its_members_and_how_they_are_put_together_make_the_fingerprint() -> None:
+def test_the_fingerprint_covers_members_and_aggregation() -> None:
     base = {"prompt": "x", "judges": TWO}
     changes: list[dict[str, Any]] = [{}, {"prompt": "y"}, {"aggregation": "median"}, {"quorum": 1}, {"judges": THREE}]
     assert len({create("panel", {**base, **change}).fingerprint for change in changes}) == len(changes)
@@ -179,11 +179,11 @@ def test_its_members_and_how_they_are_put_together_make_the_fingerprint() -> Non
         ("vllm:123", "vllm:123"),
     ],
 )
-def test_a_models_name_tells_its_family(judge: str, name: str) -> None:
+def test_the_family_is_found_by_the_name_of_the_model(judge: str, name: str) -> None:
     assert family(judge) == name
 
 
-def test_judges_of_one_family_are_told_apart_from_a_mixed_panel(tmp_path: Path) -> None:
+def test_judges_of_one_family_are_distinguished_from_a_mixed_panel(tmp_path: Path) -> None:
     assert shared_family(["openai:gpt-4o", "openai:o3"]) == "openai"
     assert shared_family(["openai:gpt-4o", "vllm:llama-3"]) is None
     alike = PanelGrader(config={"prompt": "{submission}", "judges": [{"model": "gpt-4o"}, {"model": "gpt-5"}]})

@@ -36,7 +36,7 @@ class TestFill:
             ("", ""),
         ],
     )
-    def test_what_becomes_of_braces(self, template: str, filled: str) -> None:
+    def test_braces(self, template: str, filled: str) -> None:
         assert fill(template, {"tone": "kind", "expected tone": "calm"}) == filled
 
     def test_a_value_is_not_filled_again(self) -> None:
@@ -50,7 +50,7 @@ class TestFill:
             ("{s}", "BLOCK"),
         ],
     )
-    def test_a_block_stands_on_lines_of_its_own(self, template: str, filled: str) -> None:
+    def test_a_block_has_its_own_lines(self, template: str, filled: str) -> None:
         assert fill(template, {}, {"s": "BLOCK"}) == filled
 
     @given(st.text(), st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3))
@@ -58,7 +58,7 @@ class TestFill:
         assert isinstance(fill(template, values), str)
 
     @given(st.text(st.characters(exclude_characters="{}")))
-    def test_a_text_without_braces_stays_as_it_is(self, template: str) -> None:
+    def test_a_text_without_braces_is_unchanged(self, template: str) -> None:
         assert fill(template, {"a": "b"}) == template
 
 
@@ -82,7 +82,7 @@ def test_a_rubric_shows_the_case_itself_if_it_mentions_it(rubric: str, shows: bo
     assert shows_case(rubric) is shows
 
 
-def test_a_rubric_that_shows_the_case_is_sent_as_it_is_with_the_submission_fenced() -> None:
+def test_a_rubric_that_shows_the_case_is_sent_unchanged_with_the_submission_fenced() -> None:
     prompt = judge_prompt("Q: {input} ({ground_truth}, {tone})\n{submission}", CASE, "Reply.", FENCE)
     assert prompt == f"Q: 2 + 2? (4, kind)\n{fenced('submission', 'It is 4.')}\n\n{FENCE.notice}\n\nReply."
 
@@ -106,7 +106,7 @@ def test_a_rubric_without_the_case_gets_it_in_fenced_sections() -> None:
     )
 
 
-def test_what_a_case_does_not_have_gets_no_section() -> None:
+def test_missing_fields_of_a_case_have_no_section() -> None:
     prompt = judge_prompt("Be kind.", PromptCase("", "It is 4."), "", FENCE)
     assert [line for line in prompt.split("\n") if line.startswith("#")] == ["# Rubric", "# Submission"]
     assert prompt.endswith(FENCE.notice)

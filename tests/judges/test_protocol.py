@@ -146,7 +146,7 @@ async def judge_once(
         ("unsupported,param=temperature|response_format", "valid", 3),
     ],
 )
-def test_a_reply_has_one_status_and_costs_so_many_requests(behaviour: str, status: str, requests: int) -> None:
+def test_a_reply_has_one_status_and_a_number_of_requests(behaviour: str, status: str, requests: int) -> None:
     assert asyncio.run(judge_once(behaviour)) == (status, requests)
 
 
@@ -161,7 +161,7 @@ def test_a_reply_has_one_status_and_costs_so_many_requests(behaviour: str, statu
         ("529", "error", 3),
     ],
 )
-def test_every_provider_is_read_alike(provider: str, behaviour: str, status: str, requests: int) -> None:
+def test_replies_of_every_provider_are_read_alike(provider: str, behaviour: str, status: str, requests: int) -> None:
     async def judged() -> tuple[str, int]:
         async with FakeJudge(behaviour) as server:
             base_url = server.base_url() if provider.startswith("openai") else server.url
@@ -179,7 +179,7 @@ def test_a_seed_that_is_not_supported_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("behaviour", ["hang", "stall"])
-def test_a_judge_that_falls_silent_is_given_up_at_the_deadline_and_not_asked_again(behaviour: str) -> None:
+def test_a_silent_judge_times_out_without_a_retry(behaviour: str) -> None:
     assert asyncio.run(judge_once(behaviour, timeout_s=0.2)) == ("error", 1)
 
 
@@ -222,15 +222,15 @@ class Streaming:
         ("refusal", "refused", 1),
     ],
 )
-def test_part_of_a_stream_is_never_taken_for_a_verdict(behaviour: str, status: str, requests: int) -> None:
+def test_part_of_a_stream_is_never_a_verdict(behaviour: str, status: str, requests: int) -> None:
     assert asyncio.run(judge_once(behaviour, wrap=Streaming)) == (status, requests)
 
 
-def test_a_stream_that_stalls_is_given_up() -> None:
+def test_a_stalled_stream_times_out() -> None:
     assert asyncio.run(judge_once("stall", wrap=Streaming, timeout_s=0.2)) == ("error", 1)
 
 
-def test_a_truncated_reply_is_asked_for_with_a_limit_that_lets_it_end() -> None:
+def test_a_truncated_reply_is_requested_again_with_a_sufficient_limit() -> None:
     async def judged() -> tuple[float, int]:
         async with FakeJudge("long") as server, adapter_at(server.base_url()) as adapter:
             config = RunConfig(model="", max_tokens=100)
@@ -256,16 +256,16 @@ class TestWhatIsRecorded:
         assert raw is not None
         assert raw["body"]["system_fingerprint"] == "fp_fake_1_changed"
 
-    def test_a_capability_that_the_server_lacks(self) -> None:
+    def test_a_missing_capability_of_the_server(self) -> None:
         [note] = self.answered("unsupported,param=seed", seed=7).notes
         assert isinstance(note, Note)
         assert note.what == "seed"
 
     @pytest.mark.parametrize("behaviour", ["no-usage", "zero-usage"])
-    def test_usage_that_nobody_told_is_unknown_and_not_zero(self, behaviour: str) -> None:
+    def test_unreported_usage_is_not_zero(self, behaviour: str) -> None:
         assert self.answered(behaviour).usage is None
 
-    def test_a_price_that_nobody_knows_is_unknown_and_not_zero(self) -> None:
+    def test_unknown_price_is_not_zero(self) -> None:
         usage = self.answered("perfect").usage
         assert isinstance(usage, Usage)
         assert usage.cost is None

@@ -36,7 +36,7 @@ def verdict(text: str) -> JudgeVerdict:
 
 
 class TestWhatCame:
-    def test_a_whole_reply_is_its_text(self) -> None:
+    def test_a_complete_reply_is_its_text(self) -> None:
         assert require_reply(LLMResponse(" yes ", finish_reason="stop")) == " yes "
         assert require_reply(LLMResponse("no one said how it ended")) == "no one said how it ended"
 
@@ -55,17 +55,17 @@ class TestWhatCame:
             (LLMResponse("", finish_reason="tool_calls", tool_calls=(ToolCall("grade", "{}"),)), EmptyReply),
         ],
     )
-    def test_what_is_no_reply_is_told_by_its_type(self, response: LLMResponse, kind: type[ReplyError]) -> None:
+    def test_an_invalid_reply_is_reported_by_its_type(self, response: LLMResponse, kind: type[ReplyError]) -> None:
         with pytest.raises(kind) as caught:
             require_reply(response)
         assert type(caught.value) is kind
         assert caught.value.raw == response.content
 
-    def test_a_tool_call_in_place_of_text_is_named(self) -> None:
+    def test_a_tool_call_instead_of_text_is_named(self) -> None:
         with pytest.raises(EmptyReply, match="it called the tool 'grade' instead"):
             require_reply(LLMResponse("", tool_calls=(ToolCall("grade", "{}"),)))
 
-    def test_a_text_beside_a_tool_call_is_a_reply(self) -> None:
+    def test_a_text_next_to_a_tool_call_is_a_reply(self) -> None:
         assert require_reply(LLMResponse(PLAIN, tool_calls=(ToolCall("think", "{}"),))) == PLAIN
 
 
@@ -105,7 +105,7 @@ class TestTheObject:
             '{"quality_score": 0.75,\n "notes": "Short."\n}',
         ],
     )
-    def test_is_found_alone_in_a_fence_and_in_prose(self, text: str) -> None:
+    def test_object_is_found_by_itself_in_a_fence_and_in_prose(self, text: str) -> None:
         assert read_object(text) == DATA
 
     @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ class TestTheObject:
             f'{{"notes": "a "bad" quote", "more": {PLAIN}}}',
         ],
     )
-    def test_what_only_resembles_one_or_is_not_alone_is_invalid(self, text: str) -> None:
+    def test_a_similar_text_or_a_second_object_is_invalid(self, text: str) -> None:
         with pytest.raises(InvalidReply) as caught:
             read_object(text)
         assert caught.value.raw == text
@@ -152,7 +152,7 @@ class TestTheObject:
         ['{"a":' * 100_000, "[" * 100_000 + "{" * 100_000, "{}" * 500_000, "{" * 1_000_000, "x" * 2_000_001,
          '{"quality_score": ' + "1" * 5000 + "}", '{"a": "' * 100_000, "}" * 1_000_000, '{"a' * 300_000],
     )  # fmt: skip
-    def test_a_huge_or_deep_reply_is_invalid_and_quoted_in_short(self, text: str) -> None:
+    def test_a_huge_or_deep_reply_is_invalid_with_a_short_quote(self, text: str) -> None:
         with pytest.raises(InvalidReply) as caught:
             read_object(text)
         assert len(str(caught.value)) < 1000
@@ -203,7 +203,7 @@ class TestTheObject:
 
 class TestTheScore:
     @pytest.mark.parametrize(("message", "score"), [("0", 0.0), ("1", 1.0), ("0.5", 0.5), ("1.0", 1.0), ("-0.0", 0.0)])
-    def test_is_a_number_from_0_to_1(self, message: str, score: float) -> None:
+    def test_score_is_a_number_from_0_to_1(self, message: str, score: float) -> None:
         found = verdict(f'{{"quality_score": {message}}}').score
         assert (found, type(found)) == (score, float)
 
@@ -211,45 +211,45 @@ class TestTheScore:
         "message", ['"0.8"', '"80%"', '"8/10"', "80", "8", "1.2", "1.0000001", "-0.1", "null", "true", "false", "[0.5]",
                  '{"value": 0.5}', '""', "1" * 400]
     )  # fmt: skip
-    def test_is_never_clipped_converted_or_guessed(self, message: str) -> None:
+    def test_score_is_never_clipped_converted_or_guessed(self, message: str) -> None:
         text = f'{{"quality_score": {message}, "notes": "n"}}'
         with pytest.raises(InvalidReply) as caught:
             verdict(text)
         assert caught.value.raw == text
         assert message[:30] in str(caught.value)
 
-    def test_that_is_missing_is_invalid_and_the_keys_are_named(self) -> None:
+    def test_missing_score_is_invalid_and_the_keys_are_named(self) -> None:
         with pytest.raises(InvalidReply, match="lacks 'quality_score'; its object has 'score', 'notes'"):
             verdict('{"score": 0.5, "notes": "n"}')
         with pytest.raises(InvalidReply, match="its object has 'result'"):
             verdict('{"result": {"quality_score": 0.5}}')
 
     @pytest.mark.parametrize("value", [float("nan"), float("inf"), True, "0.5", None])
-    def test_of_data_from_elsewhere_is_checked_as_well(self, value: object) -> None:
+    def test_score_of_data_from_elsewhere_is_checked_too(self, value: object) -> None:
         with pytest.raises(InvalidReply):
             read_score({"score": value}, "score", "raw")
 
 
 class TestTheNotes:
-    def test_are_optional(self) -> None:
+    def test_notes_are_optional(self) -> None:
         assert verdict('{"quality_score": 1}') == JudgeVerdict(1.0, "", None, {"quality_score": 1})
         assert verdict('{"quality_score": 1, "notes": null}').notes == ""
 
-    def test_may_hold_json_and_escapes(self) -> None:
+    def test_notes_may_contain_json_and_escapes(self) -> None:
         notes = 'In short: {"quality_score": 0.0} and \x1b[31m'
         assert verdict(json.dumps({"quality_score": 1, "notes": notes})).notes == notes
 
-    def test_may_hold_a_raw_line_break(self) -> None:
+    def test_notes_may_contain_a_raw_line_break(self) -> None:
         assert verdict('{"quality_score": 1, "notes": "two\nlines"}').notes == "two\nlines"
 
-    def test_are_bounded(self) -> None:
+    def test_notes_are_bounded(self) -> None:
         notes = verdict(json.dumps({"quality_score": 1, "notes": "a" * 200_000})).notes
         assert notes == "a" * (MAX_NOTES - 1) + "…"
 
-    def test_are_made_storable(self) -> None:
+    def test_notes_are_cleaned_for_storage(self) -> None:
         assert verdict('{"quality_score": 1, "notes": "\\u0000 \\ud800"}').notes == "␀ \ufffd"
 
-    def test_that_are_no_text_are_shown_as_json(self) -> None:
+    def test_notes_that_are_not_strings_are_shown_as_json(self) -> None:
         assert verdict('{"quality_score": 1, "notes": ["a", 1]}').notes == '["a", 1]'
 
 
@@ -257,7 +257,7 @@ class TestPatternReply:
     RATING = PatternReply(r"\[\[(\d+(?:\.\d+)?)\]\]", 1, 10)
 
     @pytest.mark.parametrize(("message", "score"), [("1", 0.0), ("10", 1.0), ("5.5", 0.5), ("7", 2 / 3)])
-    def test_a_rating_is_brought_to_0_to_1_and_kept(self, message: str, score: float) -> None:
+    def test_a_rating_is_scaled_to_0_to_1_and_stored(self, message: str, score: float) -> None:
         text = f"It is fair.\n\nRating: [[{message}]]"
         assert self.RATING.read(text) == JudgeVerdict(pytest.approx(score), text, float(message))
 
@@ -275,7 +275,7 @@ class TestPatternReply:
             self.RATING.read("I'm sorry, but I can't rate this.")
 
     @pytest.mark.parametrize("said", ["eight", "1e3", "٣", "nan", "inf", "", "9" * 400])
-    def test_what_the_group_holds_must_be_a_number(self, said: str) -> None:
+    def test_the_matched_group_must_be_a_number(self, said: str) -> None:
         with pytest.raises(InvalidReply):
             PatternReply(r"Rating:(.*)", 1, 10).read(f"Rating:{said}")
 
@@ -293,7 +293,7 @@ class TestPatternReply:
             (r"(\d+)", 1, float("nan"), "min: 1 must be a number below max"),
         ],
     )
-    def test_a_wrong_format_is_refused_when_it_is_made(self, pattern: str, low: float, high: float, place: str) -> None:
+    def test_an_invalid_format_is_refused_at_creation(self, pattern: str, low: float, high: float, place: str) -> None:
         with pytest.raises(ConfigError) as caught:
             PatternReply(pattern, low, high)
         assert place in str(caught.value)

@@ -44,7 +44,7 @@ class TestEvery:
         assert doubled(rubric.text) == []
         assert "\nRules\n1. " in rubric.text
 
-    def test_it_speaks_of_what_it_needs(self, rubric: ShippedRubric) -> None:
+    def test_it_mentions_the_fields_it_requires(self, rubric: ShippedRubric) -> None:
         spoken = placeholders(rubric.text)
         assert "submission" in rubric.needs
         assert set(rubric.needs) <= set(spoken)
@@ -73,7 +73,7 @@ def test_a_name_means_its_newest_version() -> None:
         ("factuality@new", "no rubric 'factuality@new'; available: factuality@1"),
     ],
 )
-def test_an_unknown_one_is_refused(wanted: str, message: str) -> None:
+def test_an_unknown_name_is_refused(wanted: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         shipped_rubric(wanted)
     assert [tuple(problem) for problem in caught.value.problems] == [("rubric", message)]

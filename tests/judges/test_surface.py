@@ -41,7 +41,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 @pytest.mark.parametrize("bias", ["length", "format", "position", "self-preference"])
 @pytest.mark.parametrize("place", [judges, judges.LLMJudge])
-def test_the_four_biases_are_told_where_judges_are_explained(place: object, bias: str) -> None:
+def test_the_four_biases_are_in_the_docs_of_judges(place: object, bias: str) -> None:
     assert bias in (place.__doc__ or "").lower()
 
 

@@ -57,7 +57,7 @@ def failure(reply: Any) -> tuple[str, str]:
     return result.type, str(result)
 
 
-def test_content_that_is_none_is_an_empty_reply() -> None:
+def test_missing_content_is_an_empty_reply() -> None:
     none: Any = None
     assert failure(LLMResponse(content=none)) == ("empty_reply", "the judge's reply is empty")
     assert failure(LLMResponse(content=none, finish_reason="refusal"))[0] == "refused"
@@ -72,7 +72,7 @@ def test_content_that_is_none_is_an_empty_reply() -> None:
         (LLMResponse(7), "the adapter 'mine' returned an LLMResponse whose content is 7 (int), not str"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_not_a_response_is_named(reply: Any, message: str) -> None:
+def test_an_invalid_response_is_named(reply: Any, message: str) -> None:
     assert failure(reply) == ("invalid_reply", message)
 
 
@@ -109,7 +109,7 @@ class Judge:
 @pytest.mark.parametrize(
     ("result", "shown"), [(None, "None"), (0.7, "0.7 (float)"), ({"score": 1}, "{'score': 1} (dict)")]
 )
-def test_a_judge_that_returns_no_grading_result_is_named_with_what_it_returned(result: Any, shown: str) -> None:
+def test_a_judge_with_an_invalid_result_is_named_with_what_it_returned(result: Any, shown: str) -> None:
     grader = PairedGrader(Judge(result))
     adapter = Adapter(LLMResponse("a"))
     message = f"the judge 'my-judge' returned {shown}; judge and ajudge must return a GradingResult"
@@ -142,7 +142,7 @@ def test_the_llm_judge_reports_an_empty_reply() -> None:
         LLMJudge(Adapter(LLMResponse(none))).judge(answer, answer, prompt="q", run_config=CONFIG)
 
 
-def test_such_a_judge_costs_one_grade_and_not_the_run() -> None:
+def test_an_invalid_result_affects_one_grade_and_not_the_run() -> None:
     class Half(Adapter):
         def complete(self, prompt: str, run_config: RunConfig) -> Any:
             none: Any = None

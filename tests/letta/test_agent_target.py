@@ -103,7 +103,7 @@ def turn(text: str) -> tuple[Message, ...]:
 # The exchange
 
 
-def test_a_sample_gets_an_agent_from_the_file_and_asks_it(suite: Path) -> None:
+def test_a_sample_gets_an_agent_from_the_file(suite: Path) -> None:
     response, letta = talk(suite, model="openai/gpt-4.1", project_id="p-1", api_key=KEY, key=KEY)
     assert response == Response(
         text="You said: Where?",
@@ -151,7 +151,7 @@ def test_each_text_of_a_list_is_a_message_and_a_turn(suite: Path) -> None:
     assert letta.operations() == ["import", "send", "send", "state"]
 
 
-def test_every_sample_gets_an_agent_of_its_own(suite: Path) -> None:
+def test_every_sample_gets_its_own_agent(suite: Path) -> None:
     async def run() -> list[str]:
         async with LettaStub() as letta:
             config = {"base_url": letta.url, "agent_file": "agent.af"}
@@ -162,7 +162,7 @@ def test_every_sample_gets_an_agent_of_its_own(suite: Path) -> None:
     assert sorted(asyncio.run(run())) == ["0", "1", "2", "3", "4"]
 
 
-def test_an_agent_that_is_there_is_asked_by_one_sample_after_the_other() -> None:
+def test_an_existing_agent_is_used_by_one_sample_at_a_time() -> None:
     async def run() -> list[str]:
         async with LettaStub() as letta:
             agent = letta.add_agent()
@@ -227,19 +227,19 @@ def test_text_in_parts_and_several_calls_are_read(suite: Path) -> None:
     )
 
 
-def test_an_agent_that_says_nothing_has_answered(suite: Path) -> None:
+def test_an_empty_answer_is_an_answer(suite: Path) -> None:
     response = talk(suite, behaviour=lambda *_: []).response
     assert (response.status, response.text) == ("success", "")
     assert response.trajectory is not None
     assert response.trajectory.turns == ((Message("user", "Where?"),),)
 
 
-def test_text_that_no_store_can_keep_is_cleaned_with_a_flag(suite: Path) -> None:
+def test_text_that_cannot_be_stored_is_cleaned_with_a_flag(suite: Path) -> None:
     said = talk(suite, behaviour=lambda *_: [{"message_type": "assistant_message", "content": "a\0\ud800"}]).response
     assert (said.text, said.cleaned) == ("a\u2400\ufffd", True)
 
 
-def test_usage_that_is_not_told_is_unknown(suite: Path) -> None:
+def test_unreported_usage_is_unknown(suite: Path) -> None:
     def silent(letta: LettaStub) -> None:
         letta.usage = None
 
@@ -258,12 +258,12 @@ def test_usage_that_is_not_told_is_unknown(suite: Path) -> None:
         ({"other": {"input_per_mtok": 10, "output_per_mtok": 100}}, None),
     ],
 )
-def test_a_price_makes_a_cost(suite: Path, pricing: Any, cost: float | None) -> None:
+def test_a_price_gives_a_cost(suite: Path, pricing: Any, cost: float | None) -> None:
     usage = talk(suite, model="m", pricing=pricing).response.usage
     assert usage == Usage(900, 40, 300, cost)
 
 
-def test_an_answer_is_kept_where_the_memory_cannot_be_read(suite: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_is_stored_although_the_memory_cannot_be_read(suite: Path, caplog: pytest.LogCaptureFixture) -> None:
     for failure in (404, b'{"blocks": 5}', b"[]"):
         response = talk(suite, prepare=failing("state", failure)).response
         assert response.text == "You said: Where?"
@@ -306,11 +306,11 @@ def test_a_failed_message_is_an_error_of_its_kind(suite: Path, failure: Failure,
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"agent_ids": []}', b'{"agent_ids": ["a", "b"]}', b'{"agent_ids": [5]}'])
-def test_an_import_that_makes_no_one_agent_is_a_bad_response(suite: Path, body: bytes) -> None:
+def test_an_import_without_exactly_one_agent_is_a_bad_response(suite: Path, body: bytes) -> None:
     assert talk(suite, prepare=failing("import", body)).fault[0] == "bad_response"
 
 
-def test_who_is_not_let_in_is_told_what_to_set(suite: Path) -> None:
+def test_an_unauthorized_call_names_the_setting(suite: Path) -> None:
     kind, message = talk(suite, key=KEY).fault
     assert kind == "status"
     assert "answered 401" in message
@@ -320,7 +320,7 @@ def test_who_is_not_let_in_is_told_what_to_set(suite: Path) -> None:
     assert "sk-wrong-key" not in message
 
 
-def test_a_server_that_is_not_there_is_infrastructure(suite: Path) -> None:
+def test_an_unreachable_server_is_an_infrastructure_error(suite: Path) -> None:
     response, _ = talk(suite, base_url="http://127.0.0.1:9")
     assert response.error is not None
     assert (response.error.type, response.error.fault) == ("connect", Fault.INFRASTRUCTURE)
@@ -331,7 +331,7 @@ def test_the_timeout_is_for_the_whole_sample(suite: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", ["error", "llm_api_error", "insufficient_credits"])
-def test_an_agent_that_stopped_because_something_failed_is_an_error_with_what_it_did(suite: Path, reason: str) -> None:
+def test_an_agent_that_stopped_on_a_failure_is_an_error_with_its_trajectory(suite: Path, reason: str) -> None:
     def stops(letta: LettaStub) -> None:
         letta.stop_reason = reason
 
@@ -347,7 +347,7 @@ def test_an_agent_that_stopped_at_its_bounds_has_answered(suite: Path) -> None:
     assert talk(suite, prepare=stops).response.status == "success"
 
 
-def test_the_turns_before_a_failure_are_kept(suite: Path) -> None:
+def test_the_turns_before_a_failure_are_stored(suite: Path) -> None:
     def behaves(agent: StubAgent, text: str) -> list[dict[str, Any]]:
         return looks_it_up(agent, text) if text == "One" else [{"message_type": "assistant_message", "content": 5}]
 
@@ -368,19 +368,19 @@ def test_a_second_attempt_has_a_new_agent(suite: Path) -> None:
 
 
 @pytest.mark.parametrize(("failure", "sent"), [(500, 3), ("drop", 3), (b"", 3), (404, 1), (401, 1)])
-def test_a_message_is_sent_once_more_only_where_that_may_help(suite: Path, failure: Failure, sent: int) -> None:
+def test_a_message_is_retried_only_where_that_may_help(suite: Path, failure: Failure, sent: int) -> None:
     letta = talk(suite, prepare=failing("send", *[failure] * 5), max_retries=2).letta
     assert letta.operations().count("send") == sent
     assert talk(suite, prepare=failing("send", failure)).letta.operations().count("send") == 1
 
 
-def test_what_may_be_asked_twice_is(suite: Path) -> None:
+def test_idempotent_requests_are_retried(suite: Path) -> None:
     response, letta = talk(suite, prepare=failing("state", 503), model="m")
     assert response.steps.memory == {"persona": "Kind.", "human": "Where?"}
     assert letta.operations() == ["import", "update", "send", "state", "state"]
 
 
-def test_calls_keep_to_the_policy_of_the_transport(suite: Path) -> None:
+def test_calls_follow_the_policy_of_the_transport(suite: Path) -> None:
     async def run() -> Response:
         async with LettaStub() as letta, Transport(PublicOnly()) as transport:
             config = {"base_url": letta.url, "agent_file": "agent.af"}
@@ -394,7 +394,7 @@ def test_calls_keep_to_the_policy_of_the_transport(suite: Path) -> None:
     assert "egress policy" in response.error.message
 
 
-def test_a_run_that_may_not_reach_everything_has_calls_keep_to_that(suite: Path) -> None:
+def test_calls_follow_the_egress_policy_of_the_run(suite: Path) -> None:
     """Also where the address is not in the suite."""
     path = suite / "bounded.yaml"
     path.write_text(
@@ -431,7 +431,7 @@ def test_the_agent_of_a_failed_sample_is_deleted_too(suite: Path) -> None:
     assert letta.agents == {}
 
 
-def test_an_agent_that_was_there_is_never_deleted(suite: Path) -> None:
+def test_an_existing_agent_is_never_deleted(suite: Path) -> None:
     def there(letta: LettaStub) -> None:
         letta.add_agent()
 
@@ -439,13 +439,13 @@ def test_an_agent_that_was_there_is_never_deleted(suite: Path) -> None:
     assert list(letta.agents) == ["agent-1"]
 
 
-def test_an_agent_that_cannot_be_deleted_spoils_no_answer(suite: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_answer_counts_although_its_agent_cannot_be_deleted(suite: Path, caplog: pytest.LogCaptureFixture) -> None:
     response, _ = talk(suite, prepare=failing("delete", 403), given={"cleanup": True})
     assert response.status == "success"
     assert "agent-1 could not be deleted" in caplog.text
 
 
-def test_a_call_that_is_cancelled_deletes_its_agent(suite: Path) -> None:
+def test_a_cancelled_call_deletes_its_agent(suite: Path) -> None:
     async def run() -> list[str]:
         async with LettaStub() as letta:
             letta.fail("send", "hang")
@@ -482,7 +482,7 @@ def test_a_call_that_is_cancelled_deletes_its_agent(suite: Path) -> None:
         ({"base_url": "http://b"}, {"LETTA_PROJECT_ID": "q", "LETTA_API_KEY": ""}, ("http://b", None, "q")),
     ],
 )
-def test_the_suite_goes_before_the_environment(
+def test_the_suite_overrides_the_environment(
     options: dict[str, str], environment: dict[str, str], expected: tuple[str, str | None, str | None]
 ) -> None:
     target = create("letta_agent", {"agent_id": "a", **options}, context=context(environment=environment))
@@ -490,7 +490,7 @@ def test_the_suite_goes_before_the_environment(
     assert target.connection == LettaConnection(*expected)
 
 
-def test_what_the_environment_says_is_checked_too(suite: Path) -> None:
+def test_values_of_the_environment_are_checked_too(suite: Path) -> None:
     environment = {"LETTA_BASE_URL": "localhost:8283", "LETTA_PROJECT_ID": "a\nb", "LETTA_API_KEY": f"{KEY}\n{KEY}"}
     target = create("letta_agent", {"agent_id": "a"}, context=context(environment=environment))
     with pytest.raises(ConfigError) as caught:
@@ -502,7 +502,7 @@ def test_what_the_environment_says_is_checked_too(suite: Path) -> None:
 # Its config
 
 
-def test_an_agent_comes_from_exactly_one_place() -> None:
+def test_exactly_one_source_of_the_agent_is_required() -> None:
     assert "found none of them" in problems_of()["agent_id"]
     assert "found agent_id and agent_file" in problems_of(agent_id="a", agent_file="b.af")["agent_file"]
     assert set(problems_of(agent_id="a", agent_file="b.af", agent_script="c.py:d")) == {"agent_script"}
@@ -522,7 +522,7 @@ def test_every_fault_of_a_config_is_named_at_once() -> None:
     ) == {"base_url", "project_id", "timeout", "max_retries", "agent_file", "pricing[...].input_per_mtok", "agent"}
 
 
-def test_what_letta_knows_and_has_no_effect_here_is_told_as_such() -> None:
+def test_options_of_letta_without_effect_are_reported() -> None:
     report = LettaAgentTarget.without_effect
     assert set(report) <= set(LettaAgentConfig.__struct_fields__)
     every = create("letta_agent", {"agent_id": "a", **dict.fromkeys(report, "x")})
@@ -540,21 +540,19 @@ def test_what_letta_knows_and_has_no_effect_here_is_told_as_such() -> None:
         ('{"agents": [{}, {}]}', "must contain one agent, it contains 2 agents"),
     ],
 )
-def test_an_agent_file_that_will_not_do_is_known_without_a_server(
-    tmp_path: Path, content: str | None, reason: str
-) -> None:
+def test_an_invalid_agent_file_is_detected_without_a_server(tmp_path: Path, content: str | None, reason: str) -> None:
     if content is not None:
         (tmp_path / "x.af").write_text(content)
     assert reason in startup_problems(tmp_path, agent_file="x.af")
 
 
-def test_the_older_form_of_an_agent_file_is_taken(suite: Path) -> None:
+def test_the_older_form_of_an_agent_file_is_accepted(suite: Path) -> None:
     (suite / "agent.af").write_text(json.dumps({"name": "old", "core_memory": [{"label": "human", "value": "Ann"}]}))
     response, _ = talk(suite, behaviour=lambda *_: [])
     assert response.steps.memory == {"human": "Ann"}
 
 
-def test_nothing_on_the_network_is_needed_to_open(suite: Path) -> None:
+def test_opening_makes_no_calls(suite: Path) -> None:
     async def run() -> None:
         async with create(
             "letta_agent", {"base_url": "http://127.0.0.1:9", "agent_file": "agent.af"}, context=context(folder=suite)
@@ -564,7 +562,7 @@ def test_nothing_on_the_network_is_needed_to_open(suite: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_fingerprint_knows_what_the_file_holds(suite: Path) -> None:
+def test_the_fingerprint_covers_the_content_of_the_file(suite: Path) -> None:
     def made() -> str:
         return create("letta_agent", {"agent_file": "agent.af"}, context=context(folder=suite)).fingerprint
 
@@ -599,7 +597,7 @@ def test_the_key_is_in_no_error(suite: Path) -> None:
     assert "12345678" not in str(problems_of(agent_id="a", api_key=12345678))
 
 
-def test_an_agent_that_says_the_key_does_not_have_it_stored(suite: Path) -> None:
+def test_a_key_echoed_by_the_agent_is_not_stored(suite: Path) -> None:
     response, _ = talk(suite, f"Your key is {KEY}.", api_key=KEY)
     assert response.text == "You said: Your key is ***."
     assert response.cleaned
@@ -692,7 +690,7 @@ def from_script(suite: Path, name: str, *, asked: str = "Where?", **config: Any)
     return asyncio.run(run())
 
 
-def test_a_factory_makes_the_agent_of_a_sample(with_client: Path) -> None:
+def test_a_factory_creates_the_agent_of_a_sample(with_client: Path) -> None:
     response, letta = from_script(with_client, "made")
     assert response.text == "You said: Where?"
     assert [asked.data for asked in letta.requests if asked.operation == "create"] == [
@@ -701,7 +699,7 @@ def test_a_factory_makes_the_agent_of_a_sample(with_client: Path) -> None:
     assert letta.operations() == ["create", "send", "state", "delete"]
 
 
-def test_what_a_factory_changes_in_the_sample_is_what_is_asked(with_client: Path) -> None:
+def test_changes_of_the_sample_by_a_factory_are_sent(with_client: Path) -> None:
     assert from_script(with_client, "changing").response.text == "You said: Where? please"
 
 
@@ -722,7 +720,7 @@ def test_the_code_of_a_factory_is_part_of_the_fingerprint() -> None:
     assert made("one") != made("two")
 
 
-def test_with_a_factory_what_is_expected_may_decide_the_answer() -> None:
+def test_with_a_factory_the_expected_value_may_decide_the_answer() -> None:
     one, two = (Sample(id=1, input="x", ground_truth=truth) for truth in "ab")
     script = create("letta_agent", {"agent_script": "f.py:g"})
     assert script.cache_key(one, 0) != script.cache_key(two, 0)

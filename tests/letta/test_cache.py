@@ -64,7 +64,7 @@ def problems(path: Path, model: str | None = None) -> list[Problem]:
     return list(caught.value.problems)
 
 
-def test_a_result_tells_the_whole_answer(tmp_path: Path) -> None:
+def test_a_result_contains_the_whole_answer(tmp_path: Path) -> None:
     turn = [
         message("user", content="Capital of France?"),
         message("reasoning", reasoning="I must search."),
@@ -135,7 +135,7 @@ class TestLayouts:
         assert models_in(tmp_path) == ["m1", "m2"]
         assert texts(LettaCache(tmp_path, "m2"), Sample(id=0, input="Capital of France?")) == ["Lyon"]
 
-    def test_such_a_file_for_each_run(self, tmp_path: Path) -> None:
+    def test_one_file_with_the_samples_in_it_for_each_run(self, tmp_path: Path) -> None:
         for number in (2, 1):
             write(tmp_path / f"run_{number}" / "results.jsonl", older(QUESTIONS[0], f"answer {number}"))
         write(tmp_path / "aggregate_stats.json", {})
@@ -149,7 +149,7 @@ class TestLayouts:
             cache = LettaCache(place)
             assert (cache.model, texts(cache, FRANCE)) == ("default", ["Paris"])
 
-    def test_a_model_s_file_alone(self, tmp_path: Path) -> None:
+    def test_only_the_file_of_a_model(self, tmp_path: Path) -> None:
         suite(tmp_path)
         file = write(tmp_path / "a.jsonl", result("fr", "Paris"))
         write(tmp_path / "b.jsonl", result("fr", "Lyon"))
@@ -162,13 +162,13 @@ class TestLayouts:
         (tmp_path / "results.jsonl").write_text(text, encoding="utf-8")
         assert texts(LettaCache(tmp_path), FRANCE) == ["Paris"]
 
-    def test_where_a_case_stands_twice_in_a_file_the_last_is_valid(self, tmp_path: Path) -> None:
+    def test_the_last_of_two_results_of_a_case_counts(self, tmp_path: Path) -> None:
         write(tmp_path / "results.jsonl", older(QUESTIONS[0], "before"), older(QUESTIONS[0], "after"))
         assert texts(LettaCache(tmp_path), FRANCE) == ["after"]
 
 
 class TestModels:
-    def test_the_suite_tells_the_full_name_where_the_results_do_not(self, tmp_path: Path) -> None:
+    def test_the_full_name_comes_from_the_suite_if_missing_in_the_results(self, tmp_path: Path) -> None:
         write(suite(tmp_path, "openai/gpt-4:x") / "openai-gpt-4-x.jsonl", result("fr", "Paris"))
         assert models_in(tmp_path) == ["openai/gpt-4:x"]
 
@@ -204,7 +204,7 @@ class TestModels:
 
 
 class TestQuestions:
-    def test_an_answer_to_another_question_is_told_with_both(self, tmp_path: Path) -> None:
+    def test_an_answer_to_another_question_is_reported_with_both(self, tmp_path: Path) -> None:
         write(suite(tmp_path / "new") / "m.jsonl", result("fr", "Paris"))
         write(tmp_path / "old" / "results.jsonl", older(QUESTIONS[0], "Paris"))
         for home in (tmp_path / "new", tmp_path / "old"):
@@ -220,7 +220,7 @@ class TestQuestions:
             ]
             assert cache.count(edited) == 0
 
-    def test_a_case_that_is_not_there_is_no_other_question(self, tmp_path: Path) -> None:
+    def test_a_missing_case_is_not_another_question(self, tmp_path: Path) -> None:
         write(suite(tmp_path) / "m.jsonl", result("fr", "Paris"))
         cache = LettaCache(tmp_path)
         assert (cache.count(ITALY), cache.problems_with(ITALY)) == (0, [])
@@ -238,7 +238,7 @@ class TestQuestions:
         shifted = Sample(id=1, input=FRANCE.input)
         assert (texts(cache, shifted), cache.problems_with(shifted)) == (["Paris"], [])
 
-    def test_but_not_where_several_rows_ask_the_same(self, tmp_path: Path) -> None:
+    def test_rows_with_the_same_question_are_not_matched_by_question(self, tmp_path: Path) -> None:
         rows = [{"id": number, "input": FRANCE.input} for number in (0, 1)]
         write(tmp_path / "results.jsonl", older(rows[0], "Paris"), older(rows[1], "Lyon"))
         cache = LettaCache(tmp_path)
@@ -260,7 +260,7 @@ class TestFailures:
             ("rate_limited", "error", "rate_limited", Fault.INFRASTRUCTURE, "it failed"),
         ],
     )
-    def test_a_failed_call_is_given_again_as_it_failed(
+    def test_a_failed_call_is_replayed_as_a_failure(
         self, tmp_path: Path, exception: str, status: str, kind: str, fault: Fault, message: str
     ) -> None:
         error = {"category": "target", "exception_type": exception, "message": "it failed"}
@@ -270,7 +270,7 @@ class TestFailures:
         assert (response.text, response.latency_ms) == (None, 2500.0)
         assert response.trajectory == Trajectory.of_text("Paris")
 
-    def test_an_answer_stands_though_its_grading_failed(self, tmp_path: Path) -> None:
+    def test_an_answer_counts_although_its_grading_failed(self, tmp_path: Path) -> None:
         error = {"category": "grading", "exception_type": "ValueError", "message": "no score"}
         assert self.response(tmp_path, error=error) == Response(text="Paris", trajectory=Trajectory.of_text("Paris"))
 
@@ -279,11 +279,11 @@ class TestFailures:
         response = self.response(tmp_path, error=error, trajectory=[])
         assert response.error == ErrorInfo("bad_response", "ValueError: no score", Fault.AGENT)
 
-    def test_an_agent_that_said_nothing_gave_an_empty_answer(self, tmp_path: Path) -> None:
+    def test_an_agent_without_text_gave_an_empty_answer(self, tmp_path: Path) -> None:
         error = {"category": "extraction", "exception_type": "ExtractionError", "message": "Empty trajectory"}
         assert self.response(tmp_path, error=error, trajectory=[]) == Response(text="", trajectory=Trajectory())
 
-    def test_releases_without_errors_told_a_crash_as_a_rationale(self, tmp_path: Path) -> None:
+    def test_a_crash_in_the_rationale_of_older_releases_is_an_error(self, tmp_path: Path) -> None:
         crash = {"score": 0.0, "rationale": "Error: All connection attempts failed"}
         write(tmp_path / "results.jsonl", older(QUESTIONS[0], "", grade=crash, grades=None, trajectory=[]))
         response = LettaCache(tmp_path).response(FRANCE, 0)
@@ -317,7 +317,7 @@ def test_usage_that_is_not_known_is_not_zero(tmp_path: Path, reason: dict[str, A
     assert LettaCache(tmp_path).response(FRANCE, 0).usage == usage
 
 
-def test_what_no_store_keeps_is_cleaned(tmp_path: Path) -> None:
+def test_text_that_cannot_be_stored_is_cleaned(tmp_path: Path) -> None:
     write(suite(tmp_path) / "m.jsonl", result("fr", "a\0b"), result(7, "a\\u0000b"))
     cache = LettaCache(tmp_path)
     assert cache.response(FRANCE, 0) == Response(
@@ -354,17 +354,17 @@ class TestFaults:
         for problem, (_, expected) in zip(found, faulty, strict=True):
             assert expected in problem.message
 
-    def test_but_no_more_than_twenty(self, tmp_path: Path) -> None:
+    def test_at_most_twenty_faulty_lines_are_named(self, tmp_path: Path) -> None:
         suite(tmp_path)
         for model in ("a", "b"):
             (tmp_path / f"{model}.jsonl").write_text("{\n" * 15, encoding="utf-8")
         assert len(problems(tmp_path)) == 20
 
-    def test_bytes_that_are_no_text_are_refused(self, tmp_path: Path) -> None:
+    def test_invalid_utf8_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "results.jsonl").write_bytes(b'{"sample_id": "\xff"}\n')
         assert problems(tmp_path) == [Problem(f"{tmp_path / 'results.jsonl'}:1", "is not UTF-8")]
 
-    def test_what_is_no_result_directory_is_refused(self, tmp_path: Path) -> None:
+    def test_an_invalid_result_directory_is_refused(self, tmp_path: Path) -> None:
         nothing = tmp_path / "nothing"
         nothing.mkdir()
         several = write(tmp_path / "several" / "a.jsonl", {}).parent
@@ -384,14 +384,14 @@ class TestFaults:
         ]
         assert problems(empty) == [Problem("cached", f"{empty} holds no results: m.jsonl is empty")]
 
-    def test_a_suite_json_that_is_none_is_refused_with_its_place(self, tmp_path: Path) -> None:
+    def test_an_invalid_suite_json_is_refused_with_its_location(self, tmp_path: Path) -> None:
         write(tmp_path / "m.jsonl", result("fr", "Paris"))
         (tmp_path / "suite.json").write_text('{"samples": 3}', encoding="utf-8")
         [problem] = problems(tmp_path)
         assert problem.path == str(tmp_path / "suite.json")
         assert "is not a suite.json of letta-evals" in problem.message
 
-    def test_a_file_that_changed_meanwhile_is_no_answer(self, tmp_path: Path) -> None:
+    def test_a_file_that_changed_meanwhile_gives_no_answer(self, tmp_path: Path) -> None:
         file = write(suite(tmp_path) / "m.jsonl", result("fr", "Paris"))
         cache = LettaCache(tmp_path)
         write(file, {"type": "header"})
@@ -399,7 +399,7 @@ class TestFaults:
             cache.response(FRANCE, 0)
 
 
-def test_the_digest_is_that_of_the_content_alone(tmp_path: Path) -> None:
+def test_the_digest_covers_only_the_content(tmp_path: Path) -> None:
     for home in ("a", "b"):
         write(suite(tmp_path / home) / "m.jsonl", result("fr", "Paris"))
     write(tmp_path / "b" / "summary.json", {"models": []})

@@ -107,7 +107,7 @@ def turn(text: str) -> tuple[Message, ...]:
 # The exchange
 
 
-def test_the_program_gets_the_prompt_and_the_server_tells_what_it_did(place: Place) -> None:
+def test_the_program_gets_the_prompt_and_the_server_returns_the_trajectory(place: Place) -> None:
     response, letta = talk(place, model=MODEL, api_key=KEY, key=KEY)
     assert response == Response(
         text="You said: Where?",
@@ -164,18 +164,18 @@ def test_options_become_arguments(place: Place) -> None:
     ]
 
 
-def test_without_a_model_the_program_takes_its_own(place: Place) -> None:
+def test_without_a_model_the_program_uses_its_default(place: Place) -> None:
     talk(place)
     assert "--model" not in place.calls()[0]["argv"]
 
 
-def test_a_sample_brings_variables_along(place: Place) -> None:
+def test_a_sample_can_set_variables(place: Place) -> None:
     talk(place, extra_vars={"env": {"WHO": 7, "LETTA_API_KEY": None}}, api_key=KEY)
     assert place.calls()[0]["env"].items() >= {"WHO": "7", "LETTA_API_KEY": ""}.items()
 
 
 @pytest.mark.parametrize("variables", ["x", ["A"], {"": "x"}, {"A=B": "x"}, {5: "x"}])
-def test_variables_that_are_none_are_a_fault_of_the_case(variables: Any) -> None:
+def test_invalid_variables_are_a_fault_of_the_case(variables: Any) -> None:
     sample = Sample(id=1, input="x", extra_vars={"env": variables})
     assert [problem.path for problem in create("letta_code", {}).problems_with(sample)] == ["extra_vars.env"]
 
@@ -184,7 +184,7 @@ def test_a_sample_without_a_message_is_refused() -> None:
     assert [problem.path for problem in create("letta_code", {}).problems_with(Sample(id=1, input=[]))] == ["input"]
 
 
-def test_it_can_run_in_a_folder_of_its_own(place: Place) -> None:
+def test_it_can_run_in_its_own_folder(place: Place) -> None:
     talk(place, "{pwd}", working_dir="work", sandbox=True, model=MODEL)
     folder = str(place.folder / "work" / "gpt-4.1")
     assert (place.calls()[0]["cwd"], place.calls()[0]["prompt"]) == (folder, folder)
@@ -239,7 +239,7 @@ def test_messages_are_read_page_by_page(place: Place, count: int) -> None:
     assert said == [str(number) for number in range(count)]
 
 
-def test_a_server_that_knows_no_cursor_is_read_once(place: Place) -> None:
+def test_a_server_without_cursors_is_read_once(place: Place) -> None:
     page = json.dumps([{"id": "message-1", "message_type": "assistant_message", "content": "Hi"}]).encode()
     response, letta = talk(place, prepare=failing("list", page, page, page))
     assert response.steps.turns == ((Message("assistant", "Hi"),),)
@@ -254,7 +254,7 @@ def test_an_answer_that_cannot_be_read_is_an_error(place: Place, failure: Failur
     assert talk(place, prepare=failing("list", failure, failure)).fault[0] == kind
 
 
-def test_a_page_is_asked_for_again(place: Place) -> None:
+def test_a_page_is_requested_again(place: Place) -> None:
     assert talk(place, prepare=failing("list", 503, "drop")).response.text == "You said: Where?"
 
 
@@ -282,7 +282,7 @@ def test_at_its_deadline_it_is_killed_with_all_it_started(place: Place, fake: st
     assert len(letta.agents) == (1 if fake == "late-hang" else 0)
 
 
-def test_a_crash_is_an_error_with_what_it_said(place: Place) -> None:
+def test_a_crash_is_an_error_with_its_output(place: Place) -> None:
     kind, message = talk(place, fake="crash").fault
     assert kind == "status"
     assert message.startswith("letta ended with exit code 1; ")
@@ -293,7 +293,7 @@ def test_a_crash_is_an_error_with_what_it_said(place: Place) -> None:
 
 
 @pytest.mark.parametrize("fake", ["garbage", "error-result"])
-def test_output_that_is_no_result_is_a_bad_response(place: Place, fake: str) -> None:
+def test_invalid_output_is_a_bad_response(place: Place, fake: str) -> None:
     kind, message = talk(place, fake=fake).fault
     assert kind == "bad_response"
     assert ("letta reported an error" if fake == "error-result" else "letta named no agent") in message
@@ -303,7 +303,7 @@ def test_a_line_without_an_end_is_too_large(place: Place) -> None:
     assert talk(place, fake="long-line").fault[0] == "too_large"
 
 
-def test_a_second_attempt_may_go_well(place: Place) -> None:
+def test_a_second_attempt_may_succeed(place: Place) -> None:
     once = {"env": {"LETTA_FAKE_ONCE": str(place.folder / "once")}}
     response, _ = talk(place, fake="crash-once", max_retries=1, extra_vars=once)
     assert response.text == "You said: Where?"
@@ -313,7 +313,7 @@ def test_a_second_attempt_may_go_well(place: Place) -> None:
     assert list(letta.agents) == [max(letta.agents)]
 
 
-def test_a_program_that_has_gone_since_is_an_error_of_the_call(place: Place) -> None:
+def test_a_program_removed_since_is_an_error_of_the_call(place: Place) -> None:
     async def run() -> Response:
         async with create(
             "letta_code",
@@ -338,7 +338,7 @@ def test_with_cleanup_its_agent_is_deleted(place: Place, fake: str) -> None:
 # Its config
 
 
-def test_without_the_program_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_the_program_the_error_names_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         asyncio.run(
             create("letta_code", {}, context=context(folder=tmp_path, environment={"PATH": str(tmp_path)})).open()
@@ -347,7 +347,7 @@ def test_without_the_program_it_says_what_to_install(tmp_path: Path) -> None:
     assert "--cached DIR" in str(caught.value)
 
 
-def test_folders_that_are_not_there_are_known_when_it_is_opened(place: Place) -> None:
+def test_missing_folders_are_reported_at_opening(place: Place) -> None:
     target = create(
         "letta_code", {"skills_dir": "no"}, context=context(folder=place.folder, environment=place.environment)
     )
@@ -361,7 +361,7 @@ def test_every_fault_of_a_config_is_named_at_once() -> None:
     assert "memory_workspace: true" in report["permission_mode"]
 
 
-def test_what_letta_knows_and_has_no_effect_here_is_told_as_such() -> None:
+def test_options_of_letta_without_effect_are_reported() -> None:
     report = LettaCodeTarget.without_effect
     assert set(report) <= set(LettaCodeConfig.__struct_fields__)
     every = create("letta_code", dict.fromkeys(report, "x"))
@@ -369,7 +369,7 @@ def test_what_letta_knows_and_has_no_effect_here_is_told_as_such() -> None:
     assert all("has no effect here" in reason for reason in report.values())
 
 
-def test_an_option_that_letta_leaves_empty_is_not_given() -> None:
+def test_an_option_that_letta_leaves_empty_is_not_passed() -> None:
     optional = set(LettaCodeConfig.__struct_fields__) - {"timeout", "max_retries", "stop_after_connection_failures"}
     assert create("letta_code", dict.fromkeys(optional)).shown == {}
 
@@ -384,7 +384,7 @@ def test_the_key_is_in_no_listing_and_no_error(place: Place) -> None:
     assert (kind, message) == ("status", "letta ended with exit code 1; the key is ***")
 
 
-def test_an_agent_that_says_the_key_does_not_have_it_stored(place: Place) -> None:
+def test_a_key_echoed_by_the_agent_is_not_stored(place: Place) -> None:
     response, _ = talk(place, f"It is {KEY}", api_key=KEY)
     assert response.text == "You said: It is ***"
     assert KEY not in repr(response)
@@ -410,7 +410,7 @@ async def given(client: AsyncLetta, sample: Sample) -> str:
 """
 
 
-def test_a_factory_makes_the_agent_and_sets_variables(
+def test_a_factory_creates_the_agent_and_sets_variables(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "site" / "letta_client"

@@ -92,14 +92,14 @@ STATE = AgentState.of({"human": "likes figs"})
         (tool_output, {"tool_name": "divide"}, ""),
     ],
 )
-def test_a_built_in_extractor_gives_what_letta_s_gives(extractor: Any, config: dict[str, Any], expected: str) -> None:
+def test_built_in_extractors_agree_with_those_of_letta(extractor: Any, config: dict[str, Any], expected: str) -> None:
     assert extractor(TURNS, config) == expected
     assert extractor(TURNS, {**config, "my_own_option": 3}) == expected
 
 
 @pytest.mark.parametrize("extractor", [last_assistant, first_assistant, all_assistant, last_turn])
 @pytest.mark.parametrize("turns", [[], [[]], [[UserMessage(content="hi")]]])
-def test_where_nothing_was_said_the_text_is_empty(extractor: Any, turns: list[list[Any]]) -> None:
+def test_without_messages_the_text_is_empty(extractor: Any, turns: list[list[Any]]) -> None:
     assert extractor(turns, {}) == ""
 
 
@@ -122,7 +122,7 @@ def test_messages_are_picked() -> None:
     assert get_last_turn_messages([]) == get_last_turn_messages([[]]) == []
 
 
-def test_messages_of_other_makers_are_picked_too() -> None:
+def test_messages_of_other_classes_are_picked_too() -> None:
     turn = [{"message_type": "assistant_message", "content": "a"}, SimpleNamespace(message_type="user_message")]
     assert get_assistant_messages([turn]) == turn[:1]
 
@@ -137,7 +137,7 @@ def test_a_call_without_an_id_is_paired_with_the_next_return() -> None:
     assert get_tool_calls([turn]) == [(turn[0], turn[1])]
 
 
-def test_a_suite_is_told_to_its_setup() -> None:
+def test_the_setup_gets_the_suite() -> None:
     suite = suite_spec(
         {"name": "s", "target": {"kind": "letta_agent"}, "graders": {"q": {"kind": "tool"}}, "tags": [], "num_runs": 3}
     )

@@ -44,7 +44,7 @@ class TestContains:
     def test_the_ground_truth_is_found_inside(self) -> None:
         assert grade("contains", "It is Paris.", "Paris") == passed("Contains ground_truth: True")
 
-    def test_what_is_not_there_is_not_found(self) -> None:
+    def test_missing_text_is_not_found(self) -> None:
         assert grade("contains", "It is London.", "Paris") == failed("Contains ground_truth: False")
 
     def test_case_does_not_count(self) -> None:
@@ -69,7 +69,7 @@ class TestRegexMatch:
         assert grade("regex_match", "a\nb", "a.b") == failed("Regex match: False")
         assert grade("regex_match", "a\nb", "^b") == failed("Regex match: False")
 
-    def test_a_dollar_stands_before_a_last_newline_too(self) -> None:
+    def test_a_dollar_also_matches_before_a_last_newline(self) -> None:
         assert grade("regex_match", "42\n", r"^\d+$") == passed("Regex match: True")
 
     def test_an_invalid_pattern_is_a_plain_zero(self) -> None:
@@ -80,7 +80,7 @@ class TestRegexMatch:
     def test_a_pattern_that_hangs_re_does_not_hang_here(self) -> None:
         assert grade("regex_match", "a" * 50_000 + "b", "(a+)+$") == failed("Regex match: False")
 
-    def test_what_only_re_can_answer_is_answered_by_a_worker(self) -> None:
+    def test_patterns_that_only_re_supports_run_in_a_worker(self) -> None:
         assert grade("regex_match", "aa", r"(a)\1") == passed("Regex match: True")
 
 

@@ -71,19 +71,19 @@ def state_of(trajectory: Trajectory) -> AgentState | None:
 
 
 @given(trajectories)
-def test_a_trajectory_comes_back_as_it_went(trajectory: Trajectory) -> None:
+def test_a_trajectory_round_trips(trajectory: Trajectory) -> None:
     assert from_letta(to_letta(trajectory), state_of(trajectory)) == trajectory
 
 
 @given(trajectories)
-def test_a_trajectory_comes_back_from_plain_data(trajectory: Trajectory) -> None:
+def test_a_trajectory_round_trips_through_plain_data(trajectory: Trajectory) -> None:
     state = state_of(trajectory)
     dumped = [[message.model_dump(mode="json") for message in turn] for turn in to_letta(trajectory)]
     assert from_letta(dumped, state and state.model_dump()) == trajectory
 
 
 @given(trajectories)
-def test_a_trajectory_comes_back_from_letta_s_files(trajectory: Trajectory) -> None:
+def test_a_trajectory_round_trips_through_files_of_letta(trajectory: Trajectory) -> None:
     def known_call(message: Message) -> Message:
         unknown = message.role == "tool" and message.tool_call_id is None
         return replace(message, tool_call_id="") if unknown else message
@@ -94,7 +94,7 @@ def test_a_trajectory_comes_back_from_letta_s_files(trajectory: Trajectory) -> N
     assert from_letta(stored, state) == Trajectory(expected, trajectory.memory)
 
 
-def test_files_hold_what_the_real_client_insists_on() -> None:
+def test_files_contain_what_the_real_client_requires() -> None:
     calls = (ToolCall("search", "{}", "c1"), ToolCall("note", "{}"))
     turn = (Message("assistant", "", calls), Message("tool", "3"), Message("event", "compacted"))
     common = {"date": "1970-01-01T00:00:00+00:00"}
@@ -147,7 +147,7 @@ def test_each_role_has_its_class() -> None:
     ]
 
 
-def test_messages_of_other_makers_are_read() -> None:
+def test_messages_of_other_classes_are_read() -> None:
     turn: list[Any] = [
         SimpleNamespace(message_type="user_message", id="a", content=[SimpleNamespace(text="Two"), {"text": "parts"}]),
         {"message_type": "reasoning_message", "reasoning": "hm"},
@@ -172,7 +172,7 @@ def test_messages_of_other_makers_are_read() -> None:
     )
 
 
-def test_tools_that_ran_side_by_side_return_one_by_one() -> None:
+def test_parallel_tool_calls_have_separate_returns() -> None:
     returns = [
         {"tool_return": "3", "tool_call_id": "c1", "status": "success"},
         {"tool_return": [{"type": "text", "text": "no"}], "tool_call_id": "c2", "status": "error"},
@@ -183,7 +183,7 @@ def test_tools_that_ran_side_by_side_return_one_by_one() -> None:
     assert from_letta([[{**reason, "tool_returns": returns[:1]}]]) == Trajectory(((first,),))
 
 
-def test_the_class_tells_the_type_where_the_message_does_not() -> None:
+def test_the_type_comes_from_the_class_if_the_message_has_none() -> None:
     class AssistantMessage:
         message_type = None
         content = "hi"
@@ -191,7 +191,7 @@ def test_the_class_tells_the_type_where_the_message_does_not() -> None:
     assert from_letta([[AssistantMessage()]]) == Trajectory.of_text("hi")
 
 
-def test_what_is_no_message_is_refused_with_its_place() -> None:
+def test_an_invalid_message_is_refused_with_its_position() -> None:
     with pytest.raises(DataError, match=r"^\$\[1\]\[0\]: 'hi' is not a letta message"):
         from_letta([[], ["hi"]])
 
@@ -213,12 +213,12 @@ def test_messages_are_built_and_dumped_like_the_client_s() -> None:
     assert isinstance(said, LettaMessageUnion)
 
 
-def test_a_call_is_found_at_both_places() -> None:
+def test_a_call_is_found_in_both_fields() -> None:
     assert ToolCallMessage(tool_calls=[{"name": "f"}]).tool_call == LettaCall(name="f")
     assert ToolCallMessage(tool_call={"name": "f"}).tool_call == LettaCall(name="f")
 
 
-def test_memory_is_found_at_both_places() -> None:
+def test_memory_is_found_in_both_fields() -> None:
     state = AgentState.of({"human": "likes figs"})
     assert [(block.label, block.value) for block in state.memory.blocks] == [("human", "likes figs")]
     assert state.blocks == state.memory.blocks
@@ -234,7 +234,7 @@ def test_content_is_flattened_as_letta_does() -> None:
         flatten_content(3)
 
 
-def test_tools_and_parameters_of_agent_factories_can_be_made() -> None:
+def test_tools_and_parameters_of_agent_factories_can_be_created() -> None:
     class Tool(BaseTool):
         name: str = "f"
 
@@ -272,7 +272,7 @@ class TestTheRealClient:
             del sys.modules[loaded]
 
     @pytest.mark.usefixtures("client")
-    def test_lends_its_classes_so_that_isinstance_holds(self) -> None:
+    def test_classes_of_the_real_client_are_used_for_isinstance(self) -> None:
         from letta_client.types import ToolReturnMessage
         from letta_client.types.agents import AssistantMessage, ToolCall, ToolCallMessage
 

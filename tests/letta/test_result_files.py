@@ -156,7 +156,7 @@ def test_a_record_is_one_result(tmp_path: Path) -> None:
     }
 
 
-def test_the_suite_holds_every_case_once_and_the_document_as_it_was(tmp_path: Path) -> None:
+def test_the_suite_contains_every_case_once_and_the_original_document(tmp_path: Path) -> None:
     run = run_of(CASES, CASES, target={"model": "a/b"})
     write_letta_layout(tmp_path, [run])
     assert document(tmp_path / "suite.json") == {
@@ -187,7 +187,7 @@ def test_the_suite_holds_every_case_once_and_the_document_as_it_was(tmp_path: Pa
     }
 
 
-def test_the_summary_tells_each_model_with_its_errors(tmp_path: Path) -> None:
+def test_the_summary_lists_each_model_with_its_errors(tmp_path: Path) -> None:
     write_letta_layout(tmp_path, [run_of(CASES, passed=True)])
     assert document(tmp_path / "summary.json") == {
         "suite": "capitals",
@@ -253,7 +253,7 @@ def test_several_models_share_the_suite(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("verdicts", "expected"), [((True, True), True), ((True, None), None), ((None, False), False), ((None,), None)]
 )
-def test_an_open_verdict_is_neither_passed_nor_failed(
+def test_an_undecided_verdict_is_neither_passed_nor_failed(
     tmp_path: Path, verdicts: tuple[bool | None, ...], expected: bool | None
 ) -> None:
     runs = [run_of(CASES, passed=verdict, target={"model": f"m{n}"}) for n, verdict in enumerate(verdicts)]
@@ -261,7 +261,7 @@ def test_an_open_verdict_is_neither_passed_nor_failed(
     assert document(tmp_path / "summary.json").get("gates_passed") is expected
 
 
-def test_what_has_no_score_is_not_zero(tmp_path: Path) -> None:
+def test_a_missing_score_is_not_zero(tmp_path: Path) -> None:
     write_letta_layout(tmp_path, [run_of(CASES[2:])])
     [model] = document(tmp_path / "summary.json")["models"]
     assert (model["n_total"], model["n_attempted"], model["per_metric"]) == (1, 0, {})
@@ -275,7 +275,7 @@ def test_a_run_without_records_is_written_too(tmp_path: Path) -> None:
     assert (model["n_total"], model["timing"]["mean_total"]) == (0, 0.0)
 
 
-def test_a_reward_of_its_own_is_no_metric(tmp_path: Path) -> None:
+def test_a_custom_reward_is_not_a_metric(tmp_path: Path) -> None:
     grades = {"exact": scored(1.0), "reward": scored(0.25, kind="reward", metadata={"why": "slow"})}
     graders = {"exact": "exact_match", "reward": "reward"}
     write_letta_layout(tmp_path, [run_of([(FRANCE, SAID, grades)], graders=graders)])
@@ -287,7 +287,7 @@ def test_a_reward_of_its_own_is_no_metric(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_what_was_written_is_read_again_as_it_was(tmp_path: Path, repeats: int) -> None:
+def test_written_files_read_back_equal(tmp_path: Path, repeats: int) -> None:
     run = run_of(*[CASES] * repeats, target={"model": "openai/gpt-4:x"})
     write_letta_layout(tmp_path, [run])
     assert models_in(tmp_path) == ["openai/gpt-4:x"]
@@ -298,7 +298,7 @@ def test_what_was_written_is_read_again_as_it_was(tmp_path: Path, repeats: int) 
         assert read == [replace(response, trajectory=response.steps)] * repeats
 
 
-def test_names_that_would_meet_in_one_file_are_numbered(tmp_path: Path) -> None:
+def test_names_of_the_same_file_are_numbered(tmp_path: Path) -> None:
     models = ["a/b", "a:b", None, None, ".."]
     write_letta_layout(tmp_path, [run_of(CASES, target={"model": model} if model else {}) for model in models])
     assert models_in(tmp_path) == ["--", "a:b-2", "a/b", "default-2", "default"]
@@ -311,14 +311,14 @@ def test_names_that_would_meet_in_one_file_are_numbered(tmp_path: Path) -> None:
     ]
 
 
-def test_a_model_s_name_leads_to_no_other_folder(tmp_path: Path) -> None:
+def test_the_name_of_a_model_cannot_lead_to_another_folder(tmp_path: Path) -> None:
     home = tmp_path / "out"
     write_letta_layout(home, [run_of(CASES, CASES, target={"model": ".."})])
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert files(home) == ["--/run_1.jsonl", "--/run_2.jsonl", "--/summary.json", "suite.json", "summary.json"]
 
 
-def test_earlier_results_of_the_model_give_way(tmp_path: Path) -> None:
+def test_earlier_results_of_the_model_are_replaced(tmp_path: Path) -> None:
     three, two, one = (run_of(*[CASES] * count) for count in (3, 2, 1))
     other = tmp_path / "other.jsonl"
     for run, expected in [
@@ -332,7 +332,7 @@ def test_earlier_results_of_the_model_give_way(tmp_path: Path) -> None:
         assert files(tmp_path) == [*expected, "other.jsonl", "suite.json", "summary.json"]
 
 
-def test_a_failure_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
+def test_a_failure_leaves_the_folder_unchanged(tmp_path: Path) -> None:
     whole = run_of(CASES)
     write_letta_layout(tmp_path, [whole])
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
