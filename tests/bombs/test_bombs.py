@@ -33,7 +33,7 @@ def under_limits(what: str) -> dict[str, str]:
     return found
 
 
-def test_graders_end_each_of_them_in_an_outcome() -> None:
+def test_every_grader_bomb_has_an_outcome() -> None:
     found = under_limits("graders")
     assert list(found) == [bomb.name for bomb in grader_bombs()]
     assert {name: told for name, told in found.items() if told not in {"pass", "fail", "ungradable"} | LIMITS} == {}
@@ -42,7 +42,7 @@ def test_graders_end_each_of_them_in_an_outcome() -> None:
     assert {name: told for name, told in endless.items() if told not in LIMITS} == {}
 
 
-def test_extractors_end_each_of_them_in_an_error() -> None:
+def test_every_extractor_bomb_has_an_error() -> None:
     found = under_limits("extractors")
     assert {name: told for name, told in found.items() if told not in LIMITS} == {}
 
@@ -83,7 +83,7 @@ def test_the_command_line_refuses_such_a_file(bomb: FileBomb, command: str, tmp_
     assert "Traceback" not in done.stderr
 
 
-def test_the_command_line_grades_them(tmp_path: Path) -> None:
+def test_the_command_line_grades_answer_bombs(tmp_path: Path) -> None:
     bombs = [bomb for bomb in grader_bombs() if bomb.name.startswith(("schema: references doubled in anyOf", "JMES"))][
         :2
     ]
@@ -110,7 +110,7 @@ class TestBounds:
     """What runs in the engine's process is cheap by an upper bound; the rest is not tried there."""
 
     @pytest.mark.parametrize("bomb", path_bombs(), ids=lambda bomb: bomb[0])
-    def test_a_path_that_grows_is_not_searched_here(self, bomb: tuple[str, str, str]) -> None:
+    def test_a_path_that_grows_is_not_searched_in_this_process(self, bomb: tuple[str, str, str]) -> None:
         with pytest.raises(NeedsIsolationError):
             JmesPath(bomb[1]).search(json.loads(bomb[2]))
 
@@ -127,25 +127,25 @@ class TestBounds:
             "tool_calls || `[]`",
         ],
     )
-    def test_usual_paths_are_searched_here(self, path: str) -> None:
+    def test_usual_paths_are_searched_in_this_process(self, path: str) -> None:
         items = [{"name": str(index), "price": index} for index in range(50)]
         data = {"items": items, "messages": [{"role": "assistant", "content": "x" * 100_000}] * 20}
         JmesPath(path).search(data)
 
-    def test_a_schema_without_recursion_is_as_large_as_what_its_references_repeat(self) -> None:
+    def test_the_size_of_a_schema_includes_its_repeated_references(self) -> None:
         text = json.dumps(["x"])
         assert compile_schema(doubled_references(5)).is_valid("x", len(text)) is True
         with pytest.raises(NeedsIsolationError):
             compile_schema(doubled_references(30)).is_valid("x", len(text))
 
-    def test_a_recursive_schema_of_usual_data_is_checked_here(self) -> None:
+    def test_a_recursive_schema_of_usual_data_is_checked_in_this_process(self) -> None:
         node = {"type": "object", "properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}, "value": {}}}
         value: dict[str, object] = {"value": 1}
         for _ in range(50):
             value = {"left": value, "value": 1}
         assert compile_schema(node).is_valid(value, len(json.dumps(value))) is True
 
-    def test_a_schema_with_many_fields_is_checked_here(self) -> None:
+    def test_a_schema_with_many_fields_is_checked_in_this_process(self) -> None:
         uuid = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
         fields = {f"field{n}": {"type": "string", "pattern": uuid, "maxLength": 40} for n in range(40)}
         schema = compile_schema({"type": "object", "properties": fields, "additionalProperties": False})

@@ -32,7 +32,7 @@ def test_the_service_answers_while_the_corpus_is_evaluated(tmp_path: Path) -> No
         assert (server.pid, server.call("GET", "/api/health")[0]) == (pid, 200)
 
 
-def test_a_run_is_graded_with_them_and_no_case_is_lost(tmp_path: Path) -> None:
+def test_a_run_with_bombs_is_graded_and_no_case_is_lost(tmp_path: Path) -> None:
     graders = {
         "schema": {"kind": "json_schema", "config": {"schema": doubled_references(60)}},
         "path": {"kind": "contains", "extractor": "json", "extractor_config": {"path": DOUBLING}},

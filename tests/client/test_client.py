@@ -33,7 +33,7 @@ def evaluated(client: Client, agent: Any, texts: dict[str, str], **more: Any) ->
     return client.wait(run.id, timeout_s=30)
 
 
-def test_test_cases_from_their_making_to_their_end(client: Client) -> None:
+def test_life_cycle_of_test_cases(client: Client) -> None:
     case = client.create_test_case("2 + 2?", "4", description="sums", tags=["math"])
     assert (case.input, case.expected_output, case.description, case.tags) == ("2 + 2?", "4", "sums", ("math",))
     assert client.get_test_case(case.id) == case
@@ -45,13 +45,13 @@ def test_test_cases_from_their_making_to_their_end(client: Client) -> None:
     assert (refused.value.status, refused.value.code) == (404, "NOT_FOUND")
 
 
-def test_lists_come_page_by_page(client: Client) -> None:
+def test_lists_are_paged(client: Client) -> None:
     made = [client.create_test_case(f"q{number}", "a", tags=["even"] if number % 2 == 0 else []) for number in range(7)]
     assert list(client.test_cases(limit=2)) == made
     assert [case.input for case in client.test_cases(tag="even", limit=3)] == ["q0", "q2", "q4", "q6"]
 
 
-def test_files_of_test_cases_go_in_and_out(client: Client) -> None:
+def test_test_cases_are_imported_and_exported(client: Client) -> None:
     lines = b'{"input": "a", "expected_output": "=1"}\n{"input": "b", "expected_output": "2"}\n'
     assert client.import_test_cases(lines) == 2
     assert client.import_test_cases(io.BytesIO(b"input,expected_output\nc,3\n"), "csv") == 1
@@ -75,7 +75,7 @@ def test_graders_are_stored_previewed_and_deleted(client: Client) -> None:
     assert made.id not in {grader.id for grader in client.graders()}
 
 
-def test_an_evaluation_from_its_start_to_its_files(client: Client, agent: Any, tmp_path: Path) -> None:
+def test_life_cycle_of_an_evaluation(client: Client, agent: Any, tmp_path: Path) -> None:
     run = evaluated(client, agent, {"Paris": "Paris", "Lyon": "Paris"}, name="capitals")
     assert (run.status, run.name, run.result_count) == ("completed", "capitals", 2)
     results = list(client.results(run.id, limit=1))
@@ -106,7 +106,7 @@ def test_an_evaluation_from_its_start_to_its_files(client: Client, agent: Any, t
     assert (listed.id, rate.value, rate.scored, rate.total) == (run.id, 0.5, 2, 2)
 
 
-def test_an_agent_is_tried_before_there_is_an_evaluation(client: Client, agent: Any) -> None:
+def test_an_agent_can_be_tried_before_an_evaluation(client: Client, agent: Any) -> None:
     told = client.try_agent(agent_endpoint_url=agent.url, input="Paris", timeout_s=5)
     assert (told.response_status, told.agent_response, told.error_type) == ("success", "Paris", None)
     (exchange,) = told.exchanges
@@ -118,7 +118,7 @@ def test_an_agent_is_tried_before_there_is_an_evaluation(client: Client, agent: 
     assert list(client.evaluations()) == []
 
 
-def test_an_agent_is_tried_in_an_event_loop(served: Any, agent: Any) -> None:
+def test_an_agent_can_be_tried_in_an_event_loop(served: Any, agent: Any) -> None:
     async def tried() -> str | None:
         async with AsyncClient(served.url) as client:
             return (await client.try_agent(agent_endpoint_url=agent.url, input="Paris")).agent_response
@@ -126,7 +126,7 @@ def test_an_agent_is_tried_in_an_event_loop(served: Any, agent: Any) -> None:
     assert asyncio.run(tried()) == "Paris"
 
 
-def test_scores_have_the_name_that_the_grader_had(client: Client, agent: Any) -> None:
+def test_scores_have_the_name_of_the_grader_at_that_time(client: Client, agent: Any) -> None:
     made = client.create_grader({"name": "Says it", "type": "contains", "config": {}})
     run = evaluated(client, agent, {"It is Paris": "Paris"}, grader_ids=[made.id])
     client.update_grader(made.id, {"name": "Another name"})
@@ -157,7 +157,7 @@ def test_the_same_key_is_the_same_evaluation(client: Client, agent: Any) -> None
     client.wait(first.id, timeout_s=30)
 
 
-def test_regrading_compares_with_its_parent_and_does_not_ask_again(client: Client, agent: Any) -> None:
+def test_regrading_compares_with_its_parent_without_calling_the_agent(client: Client, agent: Any) -> None:
     run = evaluated(client, agent, {"Paris": "Paris", "It is Paris": "Paris"})
     asked = agent.total
     again = client.wait(client.regrade(run.id, [{"id": "contains", "name": "exact_match"}]).id, timeout_s=30)
@@ -197,7 +197,7 @@ def test_a_failed_call_is_tried_again_on_request(client: Client, agent: Any) -> 
     assert len(client.get_result(run.id, results[1].result_id).history) == 1
 
 
-def test_cancelling_and_going_on(client: Client, agent: Any) -> None:
+def test_cancelling_and_resuming(client: Client, agent: Any) -> None:
     agent.may_answer.clear()
     cases = [client.create_test_case(text, text).id for text in "abc"]
     run = client.start_evaluation(
@@ -247,11 +247,11 @@ class TestAnInterruptedRun:
         run: str = served.service.storage.save_run(Run(name="killed", suite="s", status="running", owner=None))
         return run
 
-    def test_waiting_for_it_ends(self, client: Client, killed: str) -> None:
+    def test_waiting_for_an_interrupted_run_ends(self, client: Client, killed: str) -> None:
         assert client.wait(killed, timeout_s=30).status == "interrupted"
         assert [event.type for event in client.events(killed)] == ["snapshot", "done"]
 
-    def test_in_an_event_loop_too(self, served: Any, killed: str) -> None:
+    def test_waiting_ends_in_an_event_loop_too(self, served: Any, killed: str) -> None:
         async def waited() -> str:
             async with AsyncClient(served.url) as client:
                 return (await client.wait(killed, timeout_s=30)).status
@@ -301,7 +301,7 @@ async def _async_round(url: str, agent_url: str, folder: Path) -> None:
         await client.delete_test_case(case.id)
 
 
-def test_the_same_in_an_event_loop(served: Any, agent: Any, tmp_path: Path) -> None:
+def test_the_asynchronous_client_does_the_same(served: Any, agent: Any, tmp_path: Path) -> None:
     import asyncio
 
     asyncio.run(_async_round(served.url, agent.url, tmp_path))

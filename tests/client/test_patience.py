@@ -221,13 +221,13 @@ def test_events_continue_after_the_last_one_when_the_connection_broke(server: Sc
     assert [headers.get("last-event-id") for _, _, headers in server.seen] == [None, "2"]
 
 
-def test_a_stream_of_a_run_that_is_not_there_is_an_error(server: Scripted) -> None:
+def test_a_stream_of_an_unknown_run_is_an_error(server: Scripted) -> None:
     server.replies = [Reply(404, b'{"success": false, "data": null, "error": {"code": "NOT_FOUND", "message": "no"}}')]
     with pytest.raises(ApiError, match="404 NOT_FOUND: no"):
         list(Client(server.url).events("1"))
 
 
-def test_a_file_that_breaks_off_is_not_left_behind(server: Scripted, tmp_path: Path) -> None:
+def test_an_incomplete_file_is_removed(server: Scripted, tmp_path: Path) -> None:
     place = tmp_path / "run.json"
     server.replies = [Reply(200, b"half a file", cut=True)] * 2
     with pytest.raises(ServiceUnreachableError):

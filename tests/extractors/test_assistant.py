@@ -59,18 +59,18 @@ def test_last_turn_does_not_look_into_earlier_turns() -> None:
     assert create("last_turn").extract(SILENT_LAST_TURN) == ""
 
 
-def test_a_message_that_only_carries_tool_calls_is_no_assistant_message() -> None:
+def test_a_message_with_only_tool_calls_is_not_an_assistant_message() -> None:
     called = Message("assistant", "", (ToolCall("search"),))
     response = Response(trajectory=Trajectory(((called, Message("assistant", "Paris."), called),)))
     assert [create(kind).extract(response) for kind in KINDS] == ["Paris."] * 4
 
 
-def test_a_message_that_speaks_and_calls_is_an_assistant_message() -> None:
+def test_a_message_with_text_and_tool_calls_is_an_assistant_message() -> None:
     response = Response(trajectory=Trajectory(((Message("assistant", "Searching.", (ToolCall("search"),)),),)))
     assert [create(kind).extract(response) for kind in KINDS] == ["Searching."] * 4
 
 
-def test_white_space_is_kept_as_it_was_said() -> None:
+def test_whitespace_is_unchanged() -> None:
     assert [extract(kind, " Paris \n") for kind in KINDS] == [" Paris \n"] * 4
 
 
@@ -101,7 +101,7 @@ SEARCHED = (Message("assistant", "Let me look.", (ToolCall("search"),)), Message
 
 @pytest.mark.parametrize("turns", [(), ((),), (SEARCHED,), ((Message("assistant", "Hello."),), SEARCHED)])
 @pytest.mark.parametrize("kind", ["last_assistant", "last_turn", "all_assistant"])
-def test_an_answer_that_the_messages_end_without_is_the_last_one(kind: str, turns: tuple[Turn, ...]) -> None:
+def test_an_answer_missing_from_the_messages_is_the_last_one(kind: str, turns: tuple[Turn, ...]) -> None:
     response = Response(text="Paris.", trajectory=Trajectory(turns))
     assert create(kind).extract(response).splitlines()[-1] == "Paris."
     assert response.steps.turns[:-1] == turns[:-1]

@@ -34,11 +34,11 @@ ANSWER = '{"city": "Paris", "size": {"km2": 105.4, "people": 2102650}, "tags": [
         ("{name: city}", '{"name":"Paris"}'),
     ],
 )
-def test_takes_what_the_path_finds(path: str, found: str) -> None:
+def test_takes_the_value_at_the_path(path: str, found: str) -> None:
     assert extract("json", ANSWER, {"path": path}) == found
 
 
-def test_takes_all_of_the_json_by_default_compact_and_in_its_order() -> None:
+def test_takes_the_whole_json_by_default_compact_and_in_its_order() -> None:
     assert extract("json", '{\n  "b": [1, 2.0],\n  "a": "x y"\n}') == '{"b":[1,2.0],"a":"x y"}'
 
 
@@ -47,7 +47,7 @@ def test_takes_all_of_the_json_by_default_compact_and_in_its_order() -> None:
     ['Sure:\n```json\n{"a": 1}\n```\nBye.', 'It is {"a": 1}, I think.', ' {"a": 1}\n'],
     ids=["fenced", "in the prose", "whole"],
 )
-def test_finds_json_wherever_it_stands(text: str) -> None:
+def test_finds_json_anywhere_in_the_text(text: str) -> None:
     assert extract("json", text, {"path": "a"}) == "1"
 
 
@@ -56,12 +56,12 @@ def test_without_json_nothing_is_found(text: str) -> None:
     assert extract("json", text) == ""
 
 
-def test_reads_the_last_assistant_message_alone() -> None:
+def test_reads_only_the_last_assistant_message() -> None:
     turn = (Message("assistant", '{"a": 1}'), Message("assistant", "Done."), Message("tool", '{"a": 2}'))
     assert create("json", {"path": "a"}).extract(Response(trajectory=Trajectory((turn,)))) == ""
 
 
-def test_a_text_is_taken_as_it_is() -> None:
+def test_a_string_is_taken_unchanged() -> None:
     assert extract("json", '{"a": " \\"quoted\\"\\n"}', {"path": "a"}) == ' "quoted"\n'
 
 
@@ -78,7 +78,7 @@ def test_data_that_the_path_cannot_take_is_ungradable() -> None:
 
 
 @pytest.mark.parametrize(("path", "text"), [("to_number(@)", '"nan"'), ("sum(@)", "[1e308, 1e308]"), ("&a", "{}")])
-def test_a_value_that_json_cannot_say_is_ungradable(path: str, text: str) -> None:
+def test_a_value_that_json_cannot_represent_is_ungradable(path: str, text: str) -> None:
     with pytest.raises(UngradableError, match="cannot be written as JSON"):
         extract("json", text, {"path": path})
 
@@ -104,7 +104,7 @@ def test_huge_json_is_read() -> None:
     assert extract("json", text, {"path": "[-1].id"}) == "99999"
 
 
-def test_lone_surrogates_are_no_json() -> None:
+def test_lone_surrogates_are_not_valid_json() -> None:
     assert extract("json", '{"a": "\ud800"}') == ""
 
 
@@ -116,7 +116,7 @@ _values = st.recursive(
 
 @pytest.mark.slow
 @given(_scalars | st.lists(_values) | st.dictionaries(st.text(), _values))
-def test_compact_json_means_what_the_text_meant(value: Any) -> None:
+def test_compact_json_equals_the_original(value: Any) -> None:
     assert json.loads(extract("json", json.dumps({"a": value}), {"path": "a"})) == value
 
 

@@ -19,11 +19,11 @@ def test_takes_the_value_of_the_block() -> None:
 
 
 @pytest.mark.parametrize("memory", [{"persona": "helpful"}, {}, {"human": ""}])
-def test_a_block_that_is_not_there_or_empty_is_not_found(memory: dict[str, str]) -> None:
+def test_a_missing_or_empty_block_is_not_found(memory: dict[str, str]) -> None:
     assert create("memory_block", {"block_label": "human"}).extract(remembers(memory)) == ""
 
 
-def test_an_agent_that_tells_no_memory_cannot_be_graded_on_it() -> None:
+def test_an_agent_that_reports_no_memory_cannot_be_graded_on_it() -> None:
     message = "does not report the agent's memory, so block 'human' is unknown"
     with pytest.raises(MissingDataError, match=message):
         create("memory_block", {"block_label": "human"}).extract(remembers(None))

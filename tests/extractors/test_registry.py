@@ -57,11 +57,11 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeline.model.registry._installed_groups", lambda path: frozenset({point.group}))
 
 
-def test_every_extractor_of_the_contract_is_listed() -> None:
+def test_every_documented_extractor_is_listed() -> None:
     assert [entry["id"] for entry in registry.list()] == CONTRACT
 
 
-def test_an_entry_tells_all_there_is_to_know() -> None:
+def test_an_entry_is_complete() -> None:
     [entry] = [entry for entry in registry.list() if entry["id"] == "after_marker"]
     fingerprint = entry.pop("fingerprint")
     assert len(fingerprint) == 32
@@ -89,7 +89,7 @@ def test_an_entry_tells_all_there_is_to_know() -> None:
 
 
 @pytest.mark.parametrize("entry", registry.list(), ids=lambda entry: str(entry["id"]))
-def test_a_listed_schema_says_what_create_takes(entry: dict[str, Any]) -> None:
+def test_a_listed_schema_describes_what_create_accepts(entry: dict[str, Any]) -> None:
     kind, schema = entry["id"], entry["config_schema"]
     jsonschema_rs.meta.validate(schema)
     config = REQUIRED.get(kind, {})
@@ -102,12 +102,12 @@ def test_a_listed_schema_says_what_create_takes(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", CONTRACT)
-def test_an_extractor_is_what_the_engine_asks_for(kind: str) -> None:
+def test_an_extractor_implements_the_protocol_of_the_engine(kind: str) -> None:
     assert isinstance(create(kind, REQUIRED.get(kind)), Extractor)
 
 
 @pytest.mark.parametrize("kind", CONTRACT)
-def test_an_extractor_is_named_and_told_by_its_class(kind: str) -> None:
+def test_an_extractor_has_the_name_and_description_of_its_class(kind: str) -> None:
     declaration = registry.get(kind)
     version = 2 if kind in ("tool_arguments", "tool_output", "tool_calls", "full_trajectory") else 1
     assert (declaration.kind, declaration.noun, declaration.version) == (kind, "extractor", version)
@@ -120,13 +120,13 @@ def test_an_unknown_kind_offers_the_closest() -> None:
     assert str(caught.value) == "no extractor named 'last_asistant'; did you mean 'last_assistant'?"
 
 
-def test_an_unknown_kind_that_is_like_none_lists_them_all() -> None:
+def test_an_unknown_kind_without_a_close_match_lists_all() -> None:
     with pytest.raises(UnknownNameError) as caught:
         create("xyzzy")
     assert str(caught.value) == f"no extractor named 'xyzzy'; use one of {', '.join(sorted(CONTRACT))}"
 
 
-def test_unknown_and_faulty_options_are_told_all_at_once() -> None:
+def test_unknown_and_invalid_options_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         create("after_marker", {"include_marker": "yes", "markr": "A:", "zzz": 1})
     assert caught.value.problems == (
@@ -137,17 +137,17 @@ def test_unknown_and_faulty_options_are_told_all_at_once() -> None:
     )
 
 
-def test_an_extractor_without_options_takes_none() -> None:
+def test_an_extractor_without_options_accepts_none() -> None:
     with pytest.raises(ConfigError) as caught:
         create("last_assistant", {"separator": ""})
     assert str(caught.value) == "last_assistant: config.separator: unknown option; no options are supported"
 
 
-def test_options_that_begin_with_x_are_the_users_own() -> None:
+def test_options_that_begin_with_x_are_ignored() -> None:
     assert extract("last_assistant", "Paris", {"x-note": "for Ann"}) == "Paris"
 
 
-def test_a_config_that_is_no_mapping_is_refused() -> None:
+def test_a_config_that_is_not_a_mapping_is_refused() -> None:
     config: Any = ["A:"]
     with pytest.raises(ConfigError, match=r"config: expected a mapping, got \['A:'\]"):
         create("all_assistant", config)
@@ -158,19 +158,19 @@ def test_a_class_refuses_the_same_config_as_create() -> None:
         registry.get("all_assistant")({"seperator": ", "})
 
 
-def test_spelling_out_a_default_does_not_change_the_fingerprint() -> None:
+def test_an_explicit_default_does_not_change_the_fingerprint() -> None:
     plain, spelt, other = (
         create("all_assistant", config).fingerprint for config in ({}, {"separator": "\n"}, {"separator": ""})
     )
     assert plain == spelt != other
 
 
-def test_extract_takes_a_response_or_a_text() -> None:
+def test_extract_accepts_a_response_or_a_string() -> None:
     assert extract("last_assistant", Response(text="Paris")) == "Paris"
     assert extract("all_assistant", "Paris", {"separator": ", "}) == "Paris"
 
 
-def test_an_extractor_may_be_shared_by_threads() -> None:
+def test_an_extractor_can_be_shared_by_threads() -> None:
     extractor = create("json", {"path": "a[*].b | [0]"})
     responses = [Response(text=f'{{"a": [{{"b": {n}}}]}}') for n in range(500)]
     with ThreadPoolExecutor(8) as pool:
@@ -178,12 +178,12 @@ def test_an_extractor_may_be_shared_by_threads() -> None:
 
 
 @pytest.mark.usefixtures("plugin")
-def test_an_installed_extractor_is_listed_and_made_like_a_built_in() -> None:
+def test_an_installed_extractor_is_listed_and_created_like_a_built_in() -> None:
     assert [entry["id"] for entry in registry.list()] == [*CONTRACT, "shouting"]
     assert extract("shouting", "Paris") == "PARIS"
 
 
-def test_a_class_that_does_not_extract_says_so() -> None:
+def test_a_class_without_extract_is_reported() -> None:
     class Empty(DeclaredExtractor[NoOptions]):
         kind = "empty"
         name = "Empty"
@@ -193,7 +193,7 @@ def test_a_class_that_does_not_extract_says_so() -> None:
         declaration().extract(Response(text="Paris"))
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+def test_no_large_module_is_imported_early() -> None:
     script = (
         "import sys; from gradeline.extractors import extract, registry; registry.list(); extract('last_assistant', 'a'); "
         "print([name for name in ('jmespath', 're2', 'jsonschema_rs', 'rapidfuzz') if name in sys.modules])"

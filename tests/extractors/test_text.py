@@ -47,13 +47,13 @@ class TestPattern:
         assert extract("pattern", "none", {"pattern": r"\d"}) == ""
         assert extract("pattern", "none", {"pattern": r"\d", "search_all": True}) == ""
 
-    def test_a_group_that_took_no_part_is_empty_and_its_message_still_wins(self) -> None:
+    def test_an_unmatched_group_is_empty_and_its_message_still_wins(self) -> None:
         assert create("pattern", {"pattern": "(a)?b", "group": 1}).extract(said("ab", "b")) == ""
 
     def test_search_all_joins_all_matches_by_a_space(self) -> None:
         assert extract("pattern", "1, 22 and 3", {"pattern": r"\d+", "search_all": True}) == "1 22 3"
 
-    def test_search_all_looks_into_one_message_alone(self) -> None:
+    def test_search_all_reads_only_one_message(self) -> None:
         config = {"pattern": r"\d", "search_all": True}
         assert create("pattern", config).extract(said("1 2", "3 4", "none")) == "3 4"
 
@@ -67,19 +67,19 @@ class TestPattern:
         config = {"pattern": r"(\w)=(\d)", "search_all": True, "group": group}
         assert extract("pattern", "a=1, b=2", config) == found
 
-    def test_search_all_writes_a_group_that_took_no_part_as_empty(self) -> None:
+    def test_search_all_writes_an_unmatched_group_as_empty(self) -> None:
         config = {"pattern": r"(x)?(\d)", "search_all": True}
         assert extract("pattern", "1x23", config) == " x "
 
-    def test_means_what_python_means(self) -> None:
+    def test_patterns_have_the_meaning_of_python(self) -> None:
         assert extract("pattern", "٣", {"pattern": r"\d"}) == "٣"
 
-    def test_what_only_re_can_answer_asks_for_isolation(self) -> None:
+    def test_patterns_that_only_re_supports_require_isolation(self) -> None:
         extractor = create("pattern", {"pattern": r"(?<=A: )\d+"})
         with pytest.raises(NeedsIsolationError, match="lookaround"):
             extractor.extract(said("A: 4"))
 
-    def test_search_all_with_an_empty_match_asks_for_isolation(self) -> None:
+    def test_search_all_with_an_empty_match_requires_isolation(self) -> None:
         extractor = create("pattern", {"pattern": "a*", "search_all": True})
         with pytest.raises(NeedsIsolationError, match="matches the empty string"):
             extractor.extract(said("baac"))
@@ -89,15 +89,15 @@ class TestPattern:
 
     @pytest.mark.slow
     @pytest.mark.usefixtures("as_in_a_worker")
-    def test_matches_past_the_bound_are_refused(self) -> None:
+    def test_matches_over_the_limit_are_refused(self) -> None:
         extractor = create("pattern", {"pattern": "a", "search_all": True})
         with pytest.raises(TooLargeError, match=f"matches more than {MAX_MATCHES:,} times"):
             extractor.extract(said("a" * 10_000_000))
 
-    def test_lone_surrogates_are_read_as_a_store_keeps_them(self) -> None:
+    def test_lone_surrogates_are_read_as_stored(self) -> None:
         assert extract("pattern", "a\ud800b", {"pattern": "a.b"}) == "a\ufffdb"
 
-    def test_refuses_what_is_no_pattern(self) -> None:
+    def test_refuses_invalid_patterns(self) -> None:
         message = "'(a' is not a valid regular expression: missing ), unterminated subpattern at position 0"
         assert faults("pattern", {"pattern": "(a"}) == [Problem("config.pattern", message)]
 
@@ -114,7 +114,7 @@ class TestPattern:
             ("(?=a)(b)", "the pattern has one group, got 3"),
         ],
     )
-    def test_refuses_a_group_that_the_pattern_has_not(self, pattern: str, message: str) -> None:
+    def test_refuses_a_group_missing_from_the_pattern(self, pattern: str, message: str) -> None:
         assert faults("pattern", {"pattern": pattern, "group": 3}) == [Problem("config.group", message)]
 
     def test_refuses_a_group_past_the_last_when_counting_from_0(self) -> None:
@@ -126,7 +126,7 @@ class TestPattern:
         message = "expected int >= 0, got -1"
         assert faults("pattern", {"pattern": "(a)", "group": -1}) == [Problem("config.group", message)]
 
-    def test_all_faults_are_told_at_once(self) -> None:
+    def test_all_faults_are_reported_at_once(self) -> None:
         config = {"pattern": "(", "group": "x", "search_all": 1, "serch_all": True}
         assert [fault.path for fault in faults("pattern", config)] == [
             "config.group",
@@ -136,7 +136,7 @@ class TestPattern:
         ]
 
     @given(st.data(), st.text("ab1_ é\n٣.", max_size=12), st.booleans())
-    def test_answers_as_re_does_or_asks_for_isolation(self, data: st.DataObject, text: str, search_all: bool) -> None:
+    def test_agrees_with_re_or_requires_isolation(self, data: st.DataObject, text: str, search_all: bool) -> None:
         pattern = data.draw(_patterns)
         compiled = re.compile(pattern)
         last = compiled.groups - 1 if search_all and compiled.groups > 1 else compiled.groups
@@ -148,7 +148,7 @@ class TestPattern:
         assert found == _by_re(compiled, text, group, search_all)
 
     @given(st.text(max_size=20), st.text(max_size=20), st.integers(-1, 3), st.booleans())
-    def test_any_pattern_is_refused_isolated_or_answered(
+    def test_any_pattern_is_refused_isolated_or_matched(
         self, pattern: str, text: str, group: int, search_all: bool
     ) -> None:
         config = {"pattern": pattern, "group": group, "search_all": search_all}
@@ -189,7 +189,7 @@ class TestAfterMarker:
     def test_the_first_marker_of_a_message_counts(self) -> None:
         assert extract("after_marker", "A: 1, A: 2", {"marker": "A:"}) == "1, A: 2"
 
-    def test_the_marker_can_be_kept_with_the_space_behind_it(self) -> None:
+    def test_the_marker_can_be_included_with_the_space_after_it(self) -> None:
         config = {"marker": "Answer:", "include_marker": True}
         assert extract("after_marker", "Well. Answer:  Paris \n", config) == "Answer:  Paris"
 
@@ -203,7 +203,7 @@ class TestAfterMarker:
     def test_without_the_marker_nothing_is_found(self) -> None:
         assert create("after_marker", {"marker": "####"}).extract(said("72")) == ""
 
-    def test_with_nothing_behind_the_marker_nothing_is_found(self) -> None:
+    def test_with_nothing_after_the_marker_nothing_is_found(self) -> None:
         assert create("after_marker", {"marker": "####"}).extract(said("#### 72", "####  \n")) == ""
 
     def test_an_empty_marker_takes_the_last_message(self) -> None:

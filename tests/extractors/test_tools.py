@@ -36,10 +36,10 @@ class TestToolArguments:
         response = did(Message("assistant", "", (ToolCall("weather", '{"city": '),)))
         assert create("tool_arguments", {"tool_name": "weather"}).extract(response) == '{"city": '
 
-    def test_gives_an_empty_object_where_the_tool_was_never_called(self) -> None:
+    def test_returns_an_empty_object_if_the_tool_was_never_called(self) -> None:
         assert create("tool_arguments", {"tool_name": "search"}).extract(RUN) == "{}"
 
-    def test_the_name_must_be_the_same(self) -> None:
+    def test_the_name_must_match_exactly(self) -> None:
         assert create("tool_arguments", {"tool_name": "Weather"}).extract(RUN) == "{}"
 
 
@@ -54,14 +54,14 @@ class TestToolOutput:
         )
         assert create("tool_output", {"tool_name": "weather"}).extract(response) == "no such city"
 
-    def test_a_later_call_does_not_stand_in_for_the_first(self) -> None:
+    def test_a_later_call_does_not_replace_the_first(self) -> None:
         response = did(
             Message("assistant", "", (ToolCall("weather", "{}", "1"), ToolCall("weather", "{}", "2"))),
             Message("tool", "18 °C", tool_call_id="2"),
         )
         assert create("tool_output", {"tool_name": "weather"}).extract(response) == ""
 
-    def test_an_id_used_again_means_the_return_behind_the_call(self) -> None:
+    def test_a_reused_id_means_the_return_after_the_call(self) -> None:
         response = did(
             Message("assistant", "", (ToolCall("locate", "{}", "call_0"),)),
             Message("tool", "here", tool_call_id="call_0"),
@@ -80,7 +80,7 @@ class TestToolOutput:
         assert create("tool_output", {"tool_name": "weather"}).extract(response) == "12 °C"
 
     @pytest.mark.parametrize("role", ["assistant", "user"])
-    def test_only_a_tool_gives_something_back(self, role: str) -> None:
+    def test_only_tool_messages_are_returns(self, role: str) -> None:
         response = did(
             Message("assistant", "", (ToolCall("weather", "{}", "1"),)),
             Message("assistant" if role == "assistant" else "user", "12 °C", tool_call_id="1"),
@@ -115,7 +115,7 @@ def test_the_name_of_the_tool_is_required(kind: str) -> None:
 
 
 class TestToolCalls:
-    def test_tells_all_calls_in_order(self) -> None:
+    def test_lists_all_calls_in_order(self) -> None:
         assert create("tool_calls").extract(RUN) == (
             '[{"name":"locate","arguments":{"of":1}},'
             '{"name":"weather","arguments":{"city":"Paris"}},'
@@ -123,21 +123,21 @@ class TestToolCalls:
         )
 
     @pytest.mark.parametrize("arguments", ["", "{", "[1]", '"x"', "null", "{}{}", '{"a": NaN}'])
-    def test_arguments_that_are_no_object_stand_there_as_they_were_sent(self, arguments: str) -> None:
+    def test_arguments_that_are_not_an_object_are_unchanged(self, arguments: str) -> None:
         response = did(Message("assistant", "", (ToolCall("f", arguments),)))
         assert json.loads(create("tool_calls").extract(response)) == [{"name": "f", "arguments": arguments}]
 
     def test_an_agent_that_called_nothing_can_be_graded_on_it(self) -> None:
         assert create("tool_calls").extract(Response(trajectory=Trajectory())) == "[]"
 
-    def test_lone_surrogates_are_told_as_a_store_keeps_them(self) -> None:
+    def test_lone_surrogates_are_returned_as_stored(self) -> None:
         response = did(Message("assistant", "", (ToolCall("f\ud800", '{"a": "\ud800"}'),)))
         assert json.loads(create("tool_calls").extract(response)) == [
             {"name": "f\ufffd", "arguments": '{"a": "\ufffd"}'}
         ]
 
     @pytest.mark.parametrize("depth", [*range(850, 1_001, 10), 100_000])
-    def test_arguments_nested_without_end_stand_there_one_way_or_the_other(self, depth: int) -> None:
+    def test_very_deep_arguments_are_included_in_some_form(self, depth: int) -> None:
         arguments = '{"a":' * depth + "1" + "}" * depth
         found = create("tool_calls").extract(did(Message("assistant", "", (ToolCall("f", arguments),))))
         assert found in (
@@ -145,7 +145,7 @@ class TestToolCalls:
             f'[{{"name":"f","arguments":{json.dumps(arguments)}}}]',
         )
 
-    def test_thousands_of_calls_are_told(self) -> None:
+    def test_thousands_of_calls_are_listed(self) -> None:
         calls = tuple(ToolCall("f", json.dumps({"n": n, "text": "x" * 100})) for n in range(50_000))
         found = json.loads(create("tool_calls").extract(did(Message("assistant", "", calls))))
         assert [call["arguments"]["n"] for call in found] == list(range(50_000))
@@ -155,7 +155,7 @@ class TestToolCalls:
             st.tuples(st.text(), st.text() | st.dictionaries(st.text(), st.integers() | st.text()).map(json.dumps))
         )
     )
-    def test_whatever_was_called_is_told_as_json(self, calls: list[tuple[str, str]]) -> None:
+    def test_any_calls_are_returned_as_json(self, calls: list[tuple[str, str]]) -> None:
         made = tuple(ToolCall(name, arguments) for name, arguments in calls)
         found = json.loads(create("tool_calls").extract(did(Message("assistant", "", made))))
         assert [call["name"] for call in found] == [name for name, _ in calls]

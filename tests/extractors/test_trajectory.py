@@ -13,7 +13,7 @@ from gradeline.extractors import create, extract
 from gradeline.model import Message, Response, ToolCall, Trajectory, from_json
 
 
-def test_tells_turns_of_messages_and_the_memory_as_compact_json() -> None:
+def test_returns_turns_of_messages_and_the_memory_as_compact_json() -> None:
     steps = Trajectory(
         (
             (Message("user", "Weather?"),),
@@ -46,17 +46,17 @@ def test_an_unknown_trajectory_is_missing() -> None:
 
 
 @pytest.mark.parametrize("steps", [Trajectory(), Trajectory(((), ())), Trajectory((), {"human": "in Paris"})])
-def test_a_trajectory_without_messages_is_nothing_found(steps: Trajectory) -> None:
+def test_a_trajectory_without_messages_is_not_found(steps: Trajectory) -> None:
     assert create("full_trajectory").extract(Response(trajectory=steps)) == ""
 
 
-def test_lone_surrogates_and_nul_are_told_as_a_store_keeps_them() -> None:
+def test_lone_surrogates_and_nul_are_returned_as_stored() -> None:
     response = Response(text="", trajectory=Trajectory.of_text("a\ud800\0"))
     found = json.loads(create("full_trajectory").extract(response))
     assert found["turns"] == [[{"role": "assistant", "content": "a\ufffd\0"}]]
 
 
-def test_a_huge_trajectory_is_told() -> None:
+def test_a_huge_trajectory_is_returned() -> None:
     steps = Trajectory(tuple((Message("assistant", "x" * 1_000),) for _ in range(10_000)))
     assert from_json(Trajectory, create("full_trajectory").extract(Response(trajectory=steps))) == steps
 
@@ -74,5 +74,5 @@ _turns = st.lists(st.lists(_messages, min_size=1, max_size=3).map(tuple), min_si
 
 
 @given(st.builds(Trajectory, _turns, st.none() | st.dictionaries(st.text(), st.text(), max_size=3)))
-def test_what_is_told_reads_back_as_the_same_trajectory(steps: Trajectory) -> None:
+def test_the_output_reads_back_as_the_same_trajectory(steps: Trajectory) -> None:
     assert from_json(Trajectory, create("full_trajectory").extract(Response(trajectory=steps))) == steps

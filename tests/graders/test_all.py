@@ -143,7 +143,7 @@ class TestEveryGrader:
         assert 0.0 <= graded["score"] <= 1.0
         assert graded["details"]["reason"]
 
-    def test_objects_are_graded_as_their_string(self, kind: str) -> None:
+    def test_objects_that_are_not_data_get_a_reason(self, kind: str) -> None:
         class Hostile:
             def __str__(self) -> str:
                 raise RuntimeError("no")

@@ -55,14 +55,14 @@ def known(ledger: QualityLedger, *arguments: str, **filters: str) -> list[tuple[
 
 
 class TestAppending:
-    def test_an_observation_comes_back_as_it_was(self, ledger: QualityLedger) -> None:
+    def test_an_observation_round_trips(self, ledger: QualityLedger) -> None:
         more = {"cost": 0.01, "latency_ms": 7.5, "calibration_state": "calibrated", "idempotency_key": "k"}
         id_ = ledger.append(**given(**more, observed_at=TIME))
         assert ledger.observations() == [
             Observation(**given(**more, id=id_, observed_at="2026-01-15T10:00:00.000000Z"))
         ]
 
-    def test_a_used_key_keeps_the_first_and_gives_its_id(self, ledger: QualityLedger) -> None:
+    def test_a_reused_key_returns_the_id_of_the_first_observation(self, ledger: QualityLedger) -> None:
         first = ledger.append(**given(score=0.25, idempotency_key="k"))
         assert ledger.append(**given(score=1.0, idempotency_key="k")) == first
         assert [one.score for one in ledger.observations()] == [0.25]
@@ -72,7 +72,7 @@ class TestAppending:
         ids.add(ledger.append(**given(observed_at=TIME, score=0.25)))
         assert len(ids) == 2
 
-    def test_without_a_key_and_a_time_equal_answers_are_observations_of_their_own(self, ledger: QualityLedger) -> None:
+    def test_without_a_key_and_a_time_equal_answers_are_separate_observations(self, ledger: QualityLedger) -> None:
         # "yes" beside "yes" says the same of two different questions
         assert len({ledger.append(**given(score=1.0)) for _ in range(3)}) == 3
 
@@ -81,18 +81,18 @@ class TestAppending:
         ids = [ledger.append(**given(observed_at=TIME, case_key=case)) for case in cases]
         assert ids == [1, 2, 3, 2]
 
-    def test_what_is_wrong_is_refused_and_leaves_nothing(self, ledger: QualityLedger) -> None:
+    def test_invalid_observations_are_refused_and_not_stored(self, ledger: QualityLedger) -> None:
         with pytest.raises(ConfigError) as caught:
             ledger.append(**given(score=True, task_family="", case_key=" "))
         assert [problem.path for problem in caught.value.problems] == ["task_family", "score", "case_key"]
         assert ledger.observations() == []
 
-    def test_many_are_given_their_ids_in_order(self, ledger: QualityLedger) -> None:
+    def test_a_batch_gets_its_ids_in_order(self, ledger: QualityLedger) -> None:
         ids = ledger.append_many(given(idempotency_key=str(number % 1500)) for number in range(2000))
         assert ids[:500] == ids[1500:]
         assert [one.id for one in ledger.each()] == ids[:1500]
 
-    def test_of_many_every_fault_of_a_batch_is_told_with_its_place(self, ledger: QualityLedger) -> None:
+    def test_every_fault_of_a_batch_is_reported_with_its_position(self, ledger: QualityLedger) -> None:
         rows: list[Any] = [given(), given(scor=1.0), {"task_family": "x"}, given(score=2), 7]
         with pytest.raises(ConfigError) as caught:
             ledger.append_many(rows)
@@ -156,7 +156,7 @@ class TestQuerying:
         assert [row.n for row in ledger.query(grader_id="llm")] == [1, 2]
         assert [row.n for row in ledger.query(baseline_adapter="large", grader_id="llm")] == [2]
 
-    def test_states_and_versions_of_a_judge_can_be_told_apart(self, ledger: QualityLedger) -> None:
+    def test_states_and_versions_of_a_judge_can_be_separated(self, ledger: QualityLedger) -> None:
         scored(ledger, 0.0, 0.5)
         scored(ledger, 1.0, calibration_state="calibrated", grader_fingerprint="f2")
         means = {
@@ -191,7 +191,7 @@ class TestQuerying:
         ledger.append(**given(score=0.5, case_key="k"))
         assert [(row.n, row.mean) for row in ledger.query()] == [(4, 0.5)]
 
-    def test_a_state_that_is_none_is_refused(self, ledger: QualityLedger) -> None:
+    def test_an_invalid_state_is_refused(self, ledger: QualityLedger) -> None:
         with pytest.raises(ConfigError, match="unknown state 'calibratd'; did you mean 'calibrated'"):
             ledger.query(calibration_state="calibratd")
 
@@ -202,18 +202,18 @@ class TestQuerying:
         (row,) = ledger.query()
         assert 3600 <= row.age <= 3600 + (datetime.now(UTC) - now).total_seconds()
 
-    def test_nothing_is_younger_than_new(self, ledger: QualityLedger) -> None:
+    def test_the_age_is_never_negative(self, ledger: QualityLedger) -> None:
         ledger.append(**given(observed_at=datetime.now(UTC) + timedelta(days=1)))
         assert [row.age for row in ledger.query()] == [0.0]
 
-    def test_a_row_begins_with_what_it_always_had(self, ledger: QualityLedger) -> None:
+    def test_a_row_begins_with_its_original_columns(self, ledger: QualityLedger) -> None:
         scored(ledger, 0.5)
         (row,) = ledger.query()
         assert row._fields[:7] == ("task_family", "adapter", "n", "mean", "interval", "coverage", "age")
         assert row._fields[7:] == ("baseline_adapter", "grader_id", "observations")
         assert isinstance(row, QualityRow)
 
-    def test_names_are_found_as_they_were_given_whatever_they_hold(self, ledger: QualityLedger) -> None:
+    def test_names_with_any_characters_are_found(self, ledger: QualityLedger) -> None:
         ledger.append(**given(task_family="'; --\0\ud800"))
         assert len(ledger.query("'; --\0\ud800")) == 1
 
@@ -245,15 +245,13 @@ class TestExporting:
         ledger.append_many(given(candidate_adapter="ab"[number % 2]) for number in range(3000))
         assert len(list(ledger.export(adapter="a"))) == 1500
 
-    def test_lines_are_what_the_iterator_gives(self, ledger: QualityLedger, tmp_path: Path) -> None:
+    def test_lines_equal_the_items_of_the_iterator(self, ledger: QualityLedger, tmp_path: Path) -> None:
         scored(ledger, 0.5, None, task_family="ünï")
         assert ledger.export(tmp_path / "out.jsonl") == 2
         lines = (tmp_path / "out.jsonl").read_text(encoding="utf-8").splitlines()
         assert [json.loads(line) for line in lines] == list(ledger.export())
 
-    def test_csv_by_its_name_with_nothing_that_is_taken_for_a_formula(
-        self, ledger: QualityLedger, tmp_path: Path
-    ) -> None:
+    def test_csv_by_its_suffix_without_formulas(self, ledger: QualityLedger, tmp_path: Path) -> None:
         scored(ledger, 0.5, None, task_family='=SUM(1;"2")')
         assert ledger.export(str(tmp_path / "out.CSV")) == 2
         with (tmp_path / "out.CSV").open(encoding="utf-8", newline="") as file:
@@ -263,7 +261,7 @@ class TestExporting:
             ('\'=SUM(1;"2")', "", ""),
         ]
 
-    def test_a_file_is_there_as_a_whole_or_as_it_was(self, tmp_path: Path) -> None:
+    def test_a_file_is_written_atomically(self, tmp_path: Path) -> None:
         class Breaking(InMemoryStorage):
             def observations(self, *arguments: Any) -> list[Observation]:
                 if arguments[1]:
@@ -277,7 +275,7 @@ class TestExporting:
             ledger.export(tmp_path / "out.jsonl")
         assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("out.jsonl", "as it was")]
 
-    def test_a_place_that_cannot_be_written_is_named(self, tmp_path: Path) -> None:
+    def test_an_unwritable_path_is_named(self, tmp_path: Path) -> None:
         ledger = QualityLedger(InMemoryStorage())
         with pytest.raises(ConfigError, match=f"{tmp_path}: is a folder; name a file"):
             ledger.export(tmp_path)
@@ -335,14 +333,14 @@ class TestRecording:
         assert len({prompt_key("a"), prompt_key(["a", "b"]), prompt_key("ab")}) == 3
         assert prompt_key(["a"]) == prompt_key("a")
 
-    def test_many_results_go_in_together(self, ledger: QualityLedger) -> None:
+    def test_many_results_are_added_in_one_batch(self, ledger: QualityLedger) -> None:
         names = {"task_family": "capitals", "baseline_adapter": "large", "candidate_adapter": "small"}
         made = [
             observation_of(self.RESULT, **names, grader_fingerprint="f", idempotency_key=key) for key in ("a", "b", "a")
         ]
         assert ledger.append_many(made) == [1, 2, 1]
 
-    def test_a_digest_is_of_what_was_said_and_called(self) -> None:
+    def test_a_digest_covers_text_and_tool_calls(self) -> None:
         said = [
             LLMResponse("a"),
             LLMResponse("b"),
@@ -355,14 +353,14 @@ class TestRecording:
 
 
 class TestItsStore:
-    def test_one_that_was_given_stays_open(self, tmp_path: Path) -> None:
+    def test_a_passed_store_stays_open(self, tmp_path: Path) -> None:
         with SqliteStorage(tmp_path / "store.db") as store:
             with QualityLedger(store) as ledger:
                 ledger.append(**given())
             assert len(store.observations()) == 1
 
     @pytest.mark.parametrize("scheme", ["", "sqlite:///"])
-    def test_one_that_was_named_is_opened_and_closed(self, tmp_path: Path, scheme: str) -> None:
+    def test_a_named_store_is_opened_and_closed(self, tmp_path: Path, scheme: str) -> None:
         with QualityLedger(f"{scheme}{tmp_path}/store.db") as ledger:
             ledger.append(**given(idempotency_key="k"))
         with pytest.raises(StoreError, match="is closed"):

@@ -270,7 +270,7 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
 @pytest.mark.parametrize("fake", ["hang", "late-hang"])
-def test_at_its_deadline_it_is_killed_with_all_it_started(place: Place, fake: str) -> None:
+def test_at_its_deadline_it_is_killed_with_its_children(place: Place, fake: str) -> None:
     response, letta = talk(place, fake=fake, timeout=3)
     assert response.error is not None
     assert (response.status, response.error.type) == ("timeout", "timeout")

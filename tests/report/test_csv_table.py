@@ -52,7 +52,7 @@ def test_a_row_for_each_case_repeat_and_grader_with_missing_left_empty(bench: An
     ]
 
 
-def test_a_failed_call_has_its_row_even_before_a_grader_has_skipped_it(bench: Any, written: Callable[..., str]) -> None:
+def test_a_failed_call_has_a_row_before_any_grader_skips_it(bench: Any, written: Callable[..., str]) -> None:
     report = bench.report([(Sample("peru", "q"), bench.timeout(), {})])
     with_graders = table(written(write_csv, report.records(), report.run.graders))
     alone = table(written(write_csv, report.records()))
@@ -60,7 +60,7 @@ def test_a_failed_call_has_its_row_even_before_a_grader_has_skipped_it(bench: An
     assert [(row["grader"], row["outcome"]) for row in alone] == [("", "skipped")]
 
 
-def test_repeats_have_rows_of_their_own(bench: Any, written: Callable[..., str]) -> None:
+def test_repeats_have_their_own_rows(bench: Any, written: Callable[..., str]) -> None:
     grades = {"a": bench.grade(1.0), "b": bench.grade(0.0)}
     report = bench.report([(Sample("one", "q"), [bench.answer(), bench.answer()], grades)], ("a", "b"))
     rows = table(written(write_csv, report.records()))
@@ -68,7 +68,7 @@ def test_repeats_have_rows_of_their_own(bench: Any, written: Callable[..., str])
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
-def test_what_a_spreadsheet_would_run_gets_an_apostrophe(bench: Any, written: Callable[..., str], start: str) -> None:
+def test_spreadsheet_formulas_get_an_apostrophe(bench: Any, written: Callable[..., str], start: str) -> None:
     formula = f'{start}HYPERLINK("http://evil.example")'
     report = bench.report(
         [(Sample(formula, formula, formula), bench.answer(formula), {"exact": bench.grade(0.0, formula)})]
@@ -78,13 +78,15 @@ def test_what_a_spreadsheet_would_run_gets_an_apostrophe(bench: Any, written: Ca
     assert {row[name] for name in texts} == {f"'{formula}"}
 
 
-def test_numbers_stay_numbers_and_a_minus_within_a_text_is_no_formula(bench: Any, written: Callable[..., str]) -> None:
+def test_numbers_stay_numbers_and_a_minus_within_a_text_is_not_a_formula(
+    bench: Any, written: Callable[..., str]
+) -> None:
     report = bench.report([(Sample("a-b", "1-2"), bench.answer("5=5", latency_ms=-0.5), {"exact": bench.grade(1.0)})])
     (row,) = table(written(write_csv, report.records()))
     assert (row["case"], row["input"], row["text"], row["latency_ms"]) == ("a-b", "1-2", "5=5", "-0.5")
 
 
-def test_quotes_commas_and_line_ends_come_back_as_they_were(bench: Any, written: Callable[..., str]) -> None:
+def test_quotes_commas_and_line_ends_round_trip(bench: Any, written: Callable[..., str]) -> None:
     answer = 'He said "Paris",\r\nthen\nleft; 巴黎 '
     report = bench.report([(Sample("one", "q"), bench.answer(answer), {"exact": bench.grade(1.0)})])
     assert [row["text"] for row in table(written(write_csv, report.records()))] == [answer]
@@ -103,7 +105,7 @@ def test_hostile_text_is_written_as_utf_8(bench: Any, written: Callable[..., str
     assert len(rows) == 4
 
 
-def test_records_are_written_as_they_come(bench: Any) -> None:
+def test_records_are_streamed(bench: Any) -> None:
     """Nothing is held back: what the first record gives is written before the last is read."""
     (record,) = bench.report([(Sample("one", "q"), bench.answer(), {"exact": bench.grade(1.0)})]).records()
     file = StringIO(newline="")

@@ -69,7 +69,7 @@ def page(written: Callable[..., str]) -> Callable[[Any], Page]:
     return lambda report: Page(written(write_html, report))
 
 
-def test_the_verdict_is_the_first_thing_said(bench: Any, page: Callable[[Any], Page]) -> None:
+def test_the_verdict_comes_first(bench: Any, page: Callable[[Any], Page]) -> None:
     seen = page(bench.mixed(gate=GATE))
     assert seen.of("title")[0] == "Fail: capitals"
     words = seen.text
@@ -86,7 +86,7 @@ def test_the_verdict_is_the_first_thing_said(bench: Any, page: Callable[[Any], P
         ({"coverage_floor": 0.95}, "No gate: capitals", "undecided"),
     ],
 )
-def test_every_verdict_has_its_word_and_colour(
+def test_every_verdict_has_its_label_and_colour(
     bench: Any, page: Callable[[Any], Page], changes: dict[str, Any], title: str, tone: str
 ) -> None:
     seen = page(bench.mixed(**changes))
@@ -94,7 +94,7 @@ def test_every_verdict_has_its_word_and_colour(
     assert ("section", {"class": f"verdict tone-{tone}"}) in seen.elements
 
 
-def test_graders_show_intervals_and_denominators_and_missing_is_no_zero(
+def test_graders_show_intervals_and_denominators_and_missing_is_not_zero(
     bench: Any, page: Callable[[Any], Page]
 ) -> None:
     seen = page(bench.mixed(graders=("exact", "other")))
@@ -118,7 +118,7 @@ def test_a_logical_gate_shows_each_condition_with_its_reasons(bench: Any, page: 
     assert seen.text.count("exact: only 2 of 5 have a score, below the floor of 0.9") == 2
 
 
-def test_errors_are_counted_by_kind_with_whose_fault(bench: Any, page: Callable[[Any], Page]) -> None:
+def test_errors_are_counted_by_kind_with_the_fault(bench: Any, page: Callable[[Any], Page]) -> None:
     seen = page(bench.mixed())
     assert [text for text in seen.of("td") if "call" in text or "grader" in text] == [
         "agent's call", "grader exact", "grader",
@@ -157,14 +157,14 @@ def test_the_worst_are_shown_in_full_and_the_others_counted(bench: Any, page: Ca
     assert cases == [f"case-{n}" for n in range(1, LIMITS["failed"] + 1)]
 
 
-def test_a_long_text_is_cut_and_says_so(bench: Any, page: Callable[[Any], Page]) -> None:
+def test_a_long_text_is_truncated_with_a_note(bench: Any, page: Callable[[Any], Page]) -> None:
     rows = [(Sample("one", "q"), bench.answer("x" * 1_000_000), {"exact": bench.grade(0.0)})]
     seen = page(bench.report(rows))
     assert "x… (992,000 more characters)" in seen.text
     assert len(seen.text) < 30_000
 
 
-def test_nothing_is_loaded_and_nothing_can_run(bench: Any, written: Callable[..., str]) -> None:
+def test_the_page_loads_nothing_and_runs_nothing(bench: Any, written: Callable[..., str]) -> None:
     for source in (written(write_html, bench.hostile_report()), written(write_html, bench.mixed(gate=GATE))):
         seen = Page(source)
         assert seen.tags().isdisjoint(
@@ -199,7 +199,7 @@ def test_hostile_text_stays_text(bench: Any, written: Callable[..., str]) -> Non
     assert not set(source) & {*map(chr, range(0x09)), "\x1b", "\r", "\x7f", "\u202e", "\ufffe"}
 
 
-def test_it_reads_well_without_eyes(bench: Any, page: Callable[[Any], Page]) -> None:
+def test_the_page_is_accessible_to_screen_readers(bench: Any, page: Callable[[Any], Page]) -> None:
     seen = page(bench.mixed(gate=GATE))
     pictures = [attributes for tag, attributes in seen.elements if tag == "svg"]
     assert all(picture.get("role") == "img" or picture.get("aria-hidden") == "true" for picture in pictures)
@@ -223,7 +223,7 @@ def test_a_run_without_answers_is_a_page_too(bench: Any, page: Callable[[Any], P
     assert page(bench.report([], graders)).of("title")[0] == "Nothing graded: capitals"
 
 
-def test_a_share_short_of_all_never_reads_as_all(bench: Any, page: Callable[[Any], Page]) -> None:
+def test_a_share_below_all_is_never_shown_as_100_percent(bench: Any, page: Callable[[Any], Page]) -> None:
     rows = [(Sample(str(n), "q"), bench.answer(), {"exact": bench.grade(float(n > 0))}) for n in range(2500)]
     seen = page(bench.report(rows))
     assert {"> 0.999", "> 99.9 %"} <= set(seen.of("strong"))

@@ -25,9 +25,7 @@ def outcome(test: ElementTree.Element) -> str:
     return next((child.tag for child in test), "passed")
 
 
-def test_each_outcome_is_told_apart_and_the_totals_are_those_of_the_tests(
-    bench: Any, written: Callable[..., str]
-) -> None:
+def test_outcomes_are_distinct_and_totals_equal_the_tests(bench: Any, written: Callable[..., str]) -> None:
     suite = suite_of(written(write_junit, bench.mixed()))
     tests = suite.findall("testcase")
     assert {test.get("name"): outcome(test) for test in tests} == {
@@ -48,7 +46,7 @@ def test_each_outcome_is_told_apart_and_the_totals_are_those_of_the_tests(
     }
 
 
-def test_a_failure_says_why_and_shows_what_was_compared(bench: Any, written: Callable[..., str]) -> None:
+def test_a_failure_has_its_reason_and_what_was_compared(bench: Any, written: Callable[..., str]) -> None:
     failure = suite_of(written(write_junit, bench.mixed())).find(".//failure")
     assert failure is not None
     assert failure.attrib == {"message": "score 0.25: not equal", "type": "fail"}
@@ -66,9 +64,7 @@ def test_an_error_has_its_type_and_a_skipped_test_its_reason(bench: Any, written
     ]
 
 
-def test_time_is_the_agents_in_seconds_and_absent_where_it_is_not_known(
-    bench: Any, written: Callable[..., str]
-) -> None:
+def test_time_is_the_latency_of_the_agent_in_seconds_if_known(bench: Any, written: Callable[..., str]) -> None:
     tests = suite_of(written(write_junit, bench.mixed())).findall("testcase")
     assert [test.get("time") for test in tests] == ["0.250000", "0.250000", "0.250000", None, "0.250000"]
 
@@ -103,7 +99,7 @@ def test_hostile_text_is_only_text(bench: Any, written: Callable[..., str]) -> N
     assert "\n# heading\n@octocat" in name
 
 
-def test_a_long_text_is_cut_and_says_so(bench: Any, written: Callable[..., str]) -> None:
+def test_a_long_text_is_truncated_with_a_note(bench: Any, written: Callable[..., str]) -> None:
     rows = [(Sample("one", "q"), bench.answer("x" * 10_000), {"exact": bench.grade(0.0)})]
     failure = suite_of(written(write_junit, bench.report(rows))).find(".//failure")
     assert failure is not None

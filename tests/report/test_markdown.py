@@ -58,16 +58,16 @@ def test_the_verdict_comes_first_with_its_reasons(bench: Any) -> None:
         ({"status": "cancelled"}, "### ⚠️ No gate: "),
     ],
 )
-def test_every_verdict_has_its_word(bench: Any, changes: dict[str, Any], opening: str) -> None:
+def test_every_verdict_has_its_label(bench: Any, changes: dict[str, Any], opening: str) -> None:
     assert markdown(bench.mixed(**changes)).startswith(opening)
 
 
-def test_nothing_graded_is_no_verdict(bench: Any) -> None:
+def test_without_grades_there_is_no_verdict(bench: Any) -> None:
     report = bench.report([(Sample("peru", "q"), bench.timeout(), {"exact": bench.skipped()})])
     assert markdown(report).startswith("### ⚠️ Nothing graded: ")
 
 
-def test_graders_have_intervals_and_denominators_and_what_is_missing_is_no_zero(bench: Any) -> None:
+def test_graders_have_intervals_and_denominators_and_missing_is_not_zero(bench: Any) -> None:
     report = bench.mixed(graders=("exact", "other"))
     (header, exact, other), *_ = tables(markdown(report))
     assert header == [
@@ -86,7 +86,7 @@ def test_errors_are_counted_by_kind(bench: Any) -> None:
     ]
 
 
-def test_the_worst_cases_are_folded_away_with_their_numbers(bench: Any) -> None:
+def test_the_worst_cases_are_collapsed_with_their_numbers(bench: Any) -> None:
     text = markdown(bench.mixed())
     summary = "<details><summary>Worst cases: 1 failed, 1 could not be graded, 1 got no answer; 3 shown</summary>"
     assert summary in text.splitlines()
@@ -111,7 +111,7 @@ def test_the_lowest_scores_come_first_and_the_others_are_counted(bench: Any) -> 
     assert [row[0] for row in tables(text)[1][1:]] == ["<code>1</code>", "<code>2</code>", "<code>3</code>"]
 
 
-def test_a_run_without_a_blemish_needs_no_details(bench: Any) -> None:
+def test_a_run_without_failures_has_no_details(bench: Any) -> None:
     text = markdown(bench.report([(Sample("one", "q"), bench.answer(), {"exact": bench.grade(1.0)})]))
     assert "<details>" not in text
     assert "errors**" not in text
@@ -129,7 +129,7 @@ def test_hostile_text_makes_no_markup(bench: Any) -> None:
     assert [{len(row) for row in table} for table in tables(text)] == [{10}, {5}, {6}]
 
 
-def test_a_whole_hostile_text_is_one_line_of_words(bench: Any) -> None:
+def test_any_hostile_text_is_one_line_without_markup(bench: Any) -> None:
     made = words(bench.hostile, most=10_000)
     assert kinds(made) == {"paragraph_open", "inline", "paragraph_close", "text"}
     # hosts look for links and mentions in the finished text, where an entity is a character again
@@ -138,15 +138,15 @@ def test_a_whole_hostile_text_is_one_line_of_words(bench: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["- item", "1. item", "+ item", "# item", "> item", "    code", "---", "==="])
-def test_words_begin_no_block(text: str) -> None:
+def test_text_never_begins_a_block(text: str) -> None:
     assert {token.type for token in parser.parse(words(text))} == {"paragraph_open", "inline", "paragraph_close"}
 
 
-def test_an_empty_text_is_told_from_none() -> None:
+def test_an_empty_text_is_distinguished_from_none() -> None:
     assert (code(""), code(None), code("0")) == ("*empty*", "–", "<code>0</code>")
 
 
-def test_it_always_fits_into_a_comment(bench: Any) -> None:
+def test_the_report_always_fits_into_a_comment(bench: Any) -> None:
     text = "|" * 1000
     graders = tuple(f"{text}{n}" for n in range(20))
     rows = [
@@ -163,13 +163,15 @@ def test_the_same_run_gives_the_same_text(bench: Any) -> None:
 
 
 class TestStepSummary:
-    def test_it_is_appended_where_a_job_asks_for_it(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_summary_is_appended_to_the_file_of_the_job(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         file = tmp_path / "summary.md"
         file.write_text("before\n")
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(file))
         assert append_step_summary("### ✅ Pass\n")
         assert file.read_text(encoding="utf-8") == "before\n### ✅ Pass\n"
 
-    def test_elsewhere_nothing_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_that_file_nothing_is_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
         assert not append_step_summary("### ✅ Pass\n")

@@ -14,7 +14,7 @@ def over(report: Any, limits: dict[CaseGroupName, int] = LIMITS) -> Overview:
     return scan_records(report.records(), report.run.graders, limits, longest=100)
 
 
-def test_a_case_is_in_the_group_of_the_worst_that_happened_to_it(bench: Any) -> None:
+def test_a_case_is_in_the_group_of_its_worst_outcome(bench: Any) -> None:
     full, low, fail, error = bench.grade(1.0), bench.grade(0.6), bench.grade(0.0), bench.broken()
     rows = [
         (Sample("full", "q"), bench.answer(), {"a": full, "b": full}),
@@ -44,7 +44,7 @@ def test_the_lowest_score_ranks_first_then_the_lowest_mean_then_the_place(bench:
     assert (group.total, group.left_out) == (5, 1)
 
 
-def test_grades_stand_in_the_order_of_the_runs_graders(bench: Any) -> None:
+def test_grades_are_in_the_order_of_the_graders_of_the_run(bench: Any) -> None:
     rows = [(Sample("one", "q"), bench.answer(), {key: bench.grade(0.0) for key in ("a", "b", "c")})]
     (case,) = over(bench.report(rows, ("c", "a", "b"))).groups["failed"].cases
     assert [grade.grader for grade in case.grades] == ["c", "a", "b"]
@@ -62,14 +62,14 @@ def test_errors_are_counted_by_place_type_and_fault_the_most_frequent_first(benc
     ]
 
 
-def test_kinds_of_errors_without_end_are_kept_in_bounds(bench: Any) -> None:
+def test_the_number_of_error_kinds_is_bounded(bench: Any) -> None:
     rows = [(Sample(str(n), "q"), bench.answer(), {"a": bench.broken(f"E{n}")}) for n in range(300)]
     errors = over(bench.report(rows, ("a",))).errors
     assert errors[0][:2] == (ErrorKind("a", "other types", "grader"), 100)
     assert len(errors) == 201
 
 
-def test_scores_and_times_are_counted_where_they_lie(bench: Any) -> None:
+def test_scores_and_times_are_counted_in_their_bins(bench: Any) -> None:
     times = (0.01, 250.0, 1e9)
     scores = (0.0, 0.15, 1.0)
     rows = [
@@ -82,7 +82,7 @@ def test_scores_and_times_are_counted_where_they_lie(bench: Any) -> None:
     assert places == [0, LATENCY_EDGES.index(200.0) + 1, len(LATENCY_EDGES)]
 
 
-def test_texts_are_kept_in_bounds(bench: Any) -> None:
+def test_texts_are_bounded(bench: Any) -> None:
     long = "x" * 1000
     rows = [(Sample("one", [long] * 50, long), bench.answer(long), {"a": bench.grade(0.0, long)})]
     (case,) = over(bench.report(rows, ("a",))).groups["failed"].cases

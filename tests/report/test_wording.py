@@ -31,11 +31,13 @@ from gradeline.report.formatting import (
         (1.0, "1.000", "100.0 %"),
     ],
 )
-def test_only_all_reads_as_all_and_only_none_as_none(value: float | None, as_decimal: str, as_share: str) -> None:
+def test_only_all_is_100_percent_and_only_none_is_0_percent(
+    value: float | None, as_decimal: str, as_share: str
+) -> None:
     assert (decimal(value), percent(value)) == (as_decimal, as_share)
 
 
-def test_an_interval_that_is_not_known_is_a_dash() -> None:
+def test_an_unknown_interval_is_a_dash() -> None:
     assert (interval(None), percent_interval(None)) == ("–", "–")
     assert (interval((0.1, 0.9)), percent_interval((0.1, 0.9))) == ("0.100 to 0.900", "10.0 to 90.0 %")
 
@@ -44,7 +46,7 @@ def test_an_interval_that_is_not_known_is_a_dash() -> None:
     ("milliseconds", "shown"),
     [(0.42, "0.42 ms"), (4.25, "4.2 ms"), (812.4, "812 ms"), (999.6, "1 s"), (2140, "2.14 s"), (210_000, "3.5 min")],
 )
-def test_durations_have_the_unit_that_suits_them(milliseconds: float, shown: str) -> None:
+def test_durations_have_a_suitable_unit(milliseconds: float, shown: str) -> None:
     assert duration(milliseconds) == shown
 
 
@@ -57,21 +59,21 @@ def test_the_outcomes_of_a_column_are_its_total() -> None:
     assert outcome_counts(column) == [("pass", 1), ("fail", 1), ("error", 3), ("skipped", 4), ("ungraded", 1)]
 
 
-def test_what_cannot_be_seen_is_shown_by_its_number() -> None:
+def test_invisible_characters_are_shown_by_their_code_point() -> None:
     assert visible("a\x1b[31m\x00\x9b\u202eb\ud800\r\nc\td\re") == "a<1B>[31m<00><9B><202E>b\ufffd\nc\td<0D>e"
 
 
-def test_right_to_left_text_is_left_alone() -> None:
+def test_right_to_left_text_is_unchanged() -> None:
     assert visible("שלום مرحبا") == "שלום مرحبا"
 
 
-def test_a_cut_says_how_much_is_left_out_and_is_only_made_where_it_saves_something() -> None:
+def test_truncation_reports_the_omitted_length_and_only_happens_if_it_saves_space() -> None:
     assert truncate("x" * 100, 10) == "x" * 10 + "… (90 more characters)"
     assert truncate("x" * 50, 10) == "x" * 50
     assert one_line(" a\nb\tc ", 10) == "a ↵ b c"
 
 
-def test_a_cost_says_how_many_answers_it_leaves_out() -> None:
+def test_a_cost_shows_the_number_of_answers_without_a_cost() -> None:
     def shown(agent: float | None, unknown: int) -> list[tuple[str, str, str]]:
         return list(costs(Summary(2, 1, {}, 1.0, "", {}, None, {"agent": agent, "judge": 0.5}, unknown)))
 

@@ -106,11 +106,11 @@ class TestReturnValueContracts:
 
 
 class TestMethodSignature:
-    def test_arguments_may_be_named_as_in_the_document(self) -> None:
+    def test_arguments_can_be_named_as_in_the_document(self) -> None:
         result = TrueFalseGrader().grade(agent_response="yes", expected_output="true")
         assert result["passed"] is True
 
-    def test_arguments_may_be_named_actual_and_expected(self) -> None:
+    def test_arguments_can_be_named_actual_and_expected(self) -> None:
         assert TrueFalseGrader().grade(actual="no", expected="true")["passed"] is False
 
     def test_the_grader_has_an_id_and_a_config(self) -> None:
@@ -128,7 +128,7 @@ class TestProcessingAlgorithm:
     def test_false_aliases(self, word: str) -> None:
         assert TrueFalseGrader().grade(word, "0")["details"]["actual_bool"] == "false"
 
-    def test_case_sensitive_tells_yes_from_Yes(self) -> None:  # noqa: N802
+    def test_case_sensitive_distinguishes_yes_from_Yes(self) -> None:  # noqa: N802
         grader = TrueFalseGrader(config={"case_sensitive": True})
         assert grader.grade("yes", "true")["passed"] is True
         assert grader.grade("Yes", "true")["details"]["match_status"] == "invalid_response"
@@ -206,7 +206,7 @@ class TestErrorHandling:
             (1.5, "Response 1.5 is a float, not text"),
         ],
     )
-    def test_what_is_no_text_is_explained(self, response: object, reason: str) -> None:
+    def test_values_that_are_not_strings_are_explained(self, response: object, reason: str) -> None:
         result = TrueFalseGrader().grade(response, "true")
         assert result == graded(False, "true", None, "invalid_response", reason, "true", response)
 
@@ -270,7 +270,7 @@ class TestConfig:
     def test_invalid(self, config: dict[str, Any]) -> None:
         assert TrueFalseGrader(config=config).validate_config() is False
 
-    def test_one_spelling_in_two_cases_is_no_clash_when_case_counts(self) -> None:
+    def test_one_word_in_two_cases_is_not_a_conflict_when_case_counts(self) -> None:
         config = {"case_sensitive": True, "aliases": {"true": ["ok"], "false": ["OK"]}}
         assert TrueFalseGrader(config=config).validate_config() is True
 

@@ -67,7 +67,7 @@ def all_judges() -> list[Judge]:
 
 
 class TestPublicSurface:
-    def test_every_name_of_the_document_is_there(self, seed: Callable[[str], str]) -> None:
+    def test_every_name_of_the_document_exists(self, seed: Callable[[str], str]) -> None:
         classes = re.findall(r"\bclass (\w+)", seed(SEED))
         assert classes == [
             "GradingResult",
@@ -108,7 +108,7 @@ class TestPublicSurface:
         assert {one.name: ... if one.default is one.empty else one.default for one in parameters} == signature
         assert dataclasses.is_dataclass(judge)
 
-    def test_the_protocols_can_be_asked_for(self) -> None:
+    def test_the_protocols_are_runtime_checkable(self) -> None:
         assert all(isinstance(judge, Judge) for judge in all_judges())
         assert isinstance(PairedGrader(ExactMatchJudge()), BaselineGrader)
         assert isinstance(ScriptedAdapter(""), LLMAdapter)
@@ -129,7 +129,7 @@ class TestInvariants:
             assert (result.baseline_response, result.candidate_response) == (BASELINE, CANDIDATE)
 
     @pytest.mark.parametrize("form", ["grade", "agrade"])
-    def test_invariant_3_paired_grader_asks_both_the_same_and_delegates_to_its_judge(self, form: str) -> None:
+    def test_invariant_3_paired_grader_sends_both_the_same_and_delegates_to_its_judge(self, form: str) -> None:
         baseline, candidate = ScriptedAdapter(["Paris"], "big"), ScriptedAdapter(["paris"], "small")
         config = RunConfig(model="any", temperature=0.8, system="Be brief.")
         heard: list[tuple[Any, ...]] = []
@@ -241,7 +241,7 @@ class TestErrorContract:
             (LLMResponse("Fine.", finish_reason="stop"), InvalidReply),
         ],
     )
-    def test_refused_truncated_empty_and_invalid_replies_are_told_apart(
+    def test_refused_truncated_empty_and_invalid_replies_are_distinguished(
         self, response: LLMResponse, kind: type[ValueError]
     ) -> None:
         with pytest.raises(ValueError, match="judge") as caught:
@@ -262,7 +262,7 @@ class TestErrorContract:
 
 
 @pytest.mark.parametrize("bias", ["Length bias", "Format bias", "Position bias", "Self-preference"])
-def test_each_caveat_of_the_document_is_told_in_ours(bias: str, seed: Callable[[str], str]) -> None:
+def test_each_caveat_of_the_document_is_in_our_docs(bias: str, seed: Callable[[str], str]) -> None:
     assert bias in seed(SEED)
     word = bias.removesuffix(" bias").lower()
     assert word in (judges.__doc__ or "").lower()

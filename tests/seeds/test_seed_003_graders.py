@@ -64,7 +64,7 @@ class TestClarification2ErrorHandlingStrategy:
         with pytest.raises(ValueError, match=r"config\.rules\[1\]\.value: is required"):
             from_definition({"type": "custom-rules", "rules": [{"condition": "is_json"}, {"condition": "contains"}]})
 
-    def test_a_grader_that_raises_is_an_error_for_its_result_alone(self) -> None:
+    def test_a_grader_that_raises_is_an_error_of_its_result_only(self) -> None:
         class Raises(Grader):
             def grade(self, actual: str, expected: str) -> GradeResult:
                 raise LookupError("no such field")

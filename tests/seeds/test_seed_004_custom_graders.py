@@ -399,7 +399,7 @@ def test_every_python_block_of_the_document_is_run_here(blocks: Blocks) -> None:
 
 
 class TestBasicStructure:
-    def test_the_block_runs_with_a_helper_of_ones_own(self, blocks: Blocks, tmp_path: Path) -> None:
+    def test_the_block_runs_with_a_custom_helper(self, blocks: Blocks, tmp_path: Path) -> None:
         (block,) = blocks["Basic Structure", "python"]
         assert block.startswith(IMPORTS)
         helper = "def calculate_score(submission, sample):\n    return len(submission) / len(sample.ground_truth)\n\n"
@@ -428,7 +428,7 @@ class TestBasicStructure:
 
 
 class TestTheGraderDecorator:
-    def test_a_body_of_dots_loads_and_its_call_says_what_to_return(self, blocks: Blocks, tmp_path: Path) -> None:
+    def test_a_body_of_dots_loads_and_its_call_names_what_to_return(self, blocks: Blocks, tmp_path: Path) -> None:
         (block,) = blocks["The @grader Decorator", "python"]
         (tmp_path / "graders.py").write_text(IMPORTS + block)
         (result,) = run(tmp_path, "my_function", [(CAPITAL, "Paris")]).results
@@ -460,7 +460,7 @@ class TestFunctionSignature:
             with pytest.raises(ConfigError, match="'grader_name' is not marked; add @grader above def grader_name"):
                 run(tmp_path, reference, [])
 
-    def test_with_it_the_signature_will_do(self, blocks: Blocks, tmp_path: Path) -> None:
+    def test_with_the_decorator_the_signature_is_valid(self, blocks: Blocks, tmp_path: Path) -> None:
         (block,) = blocks["Function Signature", "python"]
         (tmp_path / "graders.py").write_text(f"{IMPORTS}@grader\n{block}")
         (entry,) = run(tmp_path, "grader_name", []).manifest.entries
@@ -513,7 +513,7 @@ class TestUsingCustomGraders:
     def test_method_1_among_all_the_files_of_the_examples(self) -> None:
         assert grades(EXAMPLES, "my_grader", self.CALLS) == [FOUND, NOT_FOUND]
 
-    def test_method_1_verbatim_loads_and_its_call_says_what_to_return(self, blocks: Blocks, tmp_path: Path) -> None:
+    def test_method_1_verbatim_loads_and_its_call_names_what_to_return(self, blocks: Blocks, tmp_path: Path) -> None:
         (tmp_path / "custom_evaluators.py").write_text(blocks["Method 1: Custom Evaluators File", "python"][0])
         (result,) = run(tmp_path, "my_grader", [(CAPITAL, "Paris")]).results
         assert result.error is not None
@@ -523,7 +523,7 @@ class TestUsingCustomGraders:
         )
 
     @pytest.mark.parametrize("reference", ["custom_evaluators:my_grader", "custom_evaluators.py:my_grader"])
-    def test_or_a_python_path_names_it(self, project: Path, reference: str) -> None:
+    def test_a_python_path_names_the_grader(self, project: Path, reference: str) -> None:
         assert grades(project, reference, self.CALLS) == [FOUND, NOT_FOUND]
 
     def test_all_ways_find_the_same_function(self, project: Path) -> None:
@@ -553,7 +553,7 @@ class TestUsingCustomGraders:
             ("grader", "my_grader"),
         ]
 
-    def test_method_2_finds_what_lies_outside_the_folder_s_top(self, tmp_path: Path) -> None:
+    def test_method_2_finds_graders_below_the_folder(self, tmp_path: Path) -> None:
         (tmp_path / "lib").mkdir()
         shutil.copy(EXAMPLES / "custom_evaluators.py", tmp_path / "lib")
         source = (EXAMPLES / "setup.py").read_text(encoding="utf-8")
@@ -654,7 +654,7 @@ class TestErrorHandling:
         assert failed.self_reported_error is True
         assert failed.metadata == {"error": "division by zero", "error_type": "ZeroDivisionError"}
 
-    def test_evaluation_continues_behind_a_sample_that_fails(self) -> None:
+    def test_evaluation_continues_after_a_sample_that_fails(self) -> None:
         calls = [(sample(), f"{number % 4}/{number % 3}") for number in range(60)]
         results = run(EXAMPLES, "safe.py:safe_grader", calls).results
         scores = [result.result.score if result.result else None for result in results]

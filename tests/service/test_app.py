@@ -328,7 +328,7 @@ def test_files_have_their_types(call: Call) -> None:
     }
 
 
-def test_metrics_tell_routes_not_paths(call: Call) -> None:
+def test_metrics_have_routes_not_paths(call: Call) -> None:
     call("DELETE", "/api/secrets/somebody")
     call("GET", "/api/nothing/at/all")
     answer = call("GET", "/api/metrics")

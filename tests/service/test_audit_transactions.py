@@ -110,7 +110,9 @@ def acts(run: str, case: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     )
 
 
-def test_what_cannot_be_recorded_is_not_done(service: Service, call: Call, admin: dict[str, str], run: str) -> None:
+def test_changes_that_cannot_be_recorded_are_not_made(
+    service: Service, call: Call, admin: dict[str, str], run: str
+) -> None:
     service.runner.stop()  # nothing but the requests writes
     case = call("POST", "/api/test-cases", json=CASE, headers=admin).data["id"]
     assert call("POST", "/api/graders", json=GRADER, headers=admin).status == 201

@@ -162,7 +162,7 @@ def test_numbers_beyond_every_bound_are_refused(service: Service, call: Call) ->
 
 
 @pytest.mark.parametrize("text", ["\0", "a\0b", "\ud800", "\U0010ffff", " ", "%", "\\", "' OR 1=1 --"], ids=ascii)
-def test_odd_texts_in_every_parameter_are_looked_for_or_refused(service: Service, call: Call, text: str) -> None:
+def test_odd_strings_in_every_parameter_are_searched_or_refused(service: Service, call: Call, text: str) -> None:
     run = done(call, {"suite": {**suite_of_nobody(), "name": "known"}})
     document = openapi_of(create_app(service))
     asked = 0
@@ -239,7 +239,7 @@ def test_unicode_in_every_field_is_returned_unchanged(call: Call, agent: EchoAge
     assert secret.status in (200, 400), "a header cannot carry every text"
 
 
-def test_a_run_whose_cases_were_all_deleted_stays_whole(call: Call, agent: EchoAgent) -> None:
+def test_a_run_whose_cases_were_all_deleted_stays_complete(call: Call, agent: EchoAgent) -> None:
     cases = [
         call("POST", "/api/test-cases", json={"input": f"q{n}", "expected_output": f"q{n}", "tags": ["t"]}).data["id"]
         for n in range(3)
@@ -323,7 +323,7 @@ class TestLargeAndSlow:
         ],
         ids=["json", "import"],
     )
-    def test_a_gigabyte_is_refused_early_and_held_nowhere(
+    def test_a_gigabyte_is_refused_early_and_not_buffered(
         self, tmp_path: Path, announced: bool, path: str, kind: str, most: int
     ) -> None:
         whole, block = 1_000_000_000, b" " * 1_000_000

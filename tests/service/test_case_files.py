@@ -193,7 +193,7 @@ class TestRequests:
             ({"Content-Type": "text/csv"}, "?format=xml", 400),
         ],
     )
-    def test_what_a_body_is(self, call: Call, headers: dict[str, str], query: str, status: int) -> None:
+    def test_kinds_of_request_bodies(self, call: Call, headers: dict[str, str], query: str, status: int) -> None:
         answer = call("POST", IMPORT + query, content=(HEADER + "a,b,,").encode(), headers=headers)
         assert answer.status == status
         if status == 415:
@@ -294,7 +294,7 @@ _TAGS = st.lists(st.text("abcXYZ019-_", min_size=1, max_size=8), max_size=10)
     ),
     st.sampled_from(FileKind),
 )
-def test_any_case_survives_the_way_out_and_in(
+def test_any_case_survives_export_and_import(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], kind: FileKind
 ) -> None:
     with SqliteStorage(tmp_path_factory.mktemp("store") / "store.db") as storage:

@@ -43,7 +43,7 @@ def left_over(cases: TestCases) -> list[int]:
     return [cases._database.read(f"SELECT count(*) FROM {t}")[0][0] for t in ("case_imports", "imported_cases")]
 
 
-def test_others_write_while_a_large_file_is_stored(cases: TestCases) -> None:
+def test_other_writes_continue_during_a_large_import(cases: TestCases) -> None:
     def slowly() -> Iterator[StoredCase]:
         for n, row in zip(count(), rows(35), strict=False):
             if n == 25:
@@ -63,7 +63,7 @@ def test_others_write_while_a_large_file_is_stored(cases: TestCases) -> None:
     assert left_over(cases) == [0, 0]
 
 
-def test_they_belong_to_who_imported_them_in_one_batch_or_many(cases: TestCases) -> None:
+def test_imported_cases_belong_to_their_importer_in_any_number_of_batches(cases: TestCases) -> None:
     cases.add_rows(rows(3), "me")
     cases.add_rows(((f"{case}-2", text) for case, text in rows(25)), "me")
     found = cases._database.read("SELECT created_by, count(*) FROM test_cases GROUP BY created_by")
@@ -80,7 +80,7 @@ def test_a_fault_halfway_leaves_nothing(cases: TestCases) -> None:
     assert (ids(cases), cases.total(), left_over(cases)) == ([], 0, [0, 0])
 
 
-def test_an_act_that_cannot_be_recorded_is_not_done(cases: TestCases) -> None:
+def test_an_import_that_cannot_be_recorded_is_not_made(cases: TestCases) -> None:
     def unwritable(_: Transaction, __: int) -> None:
         raise StoreError("the audit log cannot be written")
 

@@ -49,7 +49,7 @@ def until_ended(call: Call, run: str) -> None:
         time.sleep(0.01)
 
 
-def test_a_suite_with_clusters_is_summed_up_and_listed_by_them(call: Call) -> None:
+def test_a_suite_with_clusters_is_summarized_and_listed_by_them(call: Call) -> None:
     with EchoAgent() as agent:
         run = ran(call, suite(agent.url, 4))
         plain = ran(call, suite(agent.url, 4, cluster=None))
@@ -80,7 +80,7 @@ def test_a_key_that_no_case_has_is_refused(call: Call) -> None:
     )
 
 
-def test_a_run_carries_what_the_command_line_warns_of(call: Call) -> None:
+def test_a_run_has_the_warnings_of_the_command_line(call: Call) -> None:
     """The same sentences as those that `gradeline run` prints."""
     with EchoAgent() as agent:
         sent = suite(agent.url, 4)
@@ -137,7 +137,7 @@ def test_a_regraded_run_has_the_warnings_of_its_cases(call: Call) -> None:
     assert again["warnings"] == ["cluster: 1 of 24 cases has no metadata.document; it is a cluster of its own"]
 
 
-def test_a_path_that_is_none_is_refused(call: Call) -> None:
+def test_an_invalid_path_is_refused(call: Call) -> None:
     answer = call("POST", "/api/evaluations", json={"suite": suite("http://127.0.0.1:9", 4, cluster="document")})
     assert answer.status == 400
     assert "did you mean 'metadata.document'?" in answer.error["message"]

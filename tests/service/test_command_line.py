@@ -140,7 +140,7 @@ class TestTheSameSuite:
         assert unsaved.data["score_value"] == 0.9
         assert [decision.items for decision in judge.decisions] == [("good",), ("good",)]
 
-    def test_stored_graders_and_cases_make_such_a_suite_too(
+    def test_stored_graders_and_cases_make_the_same_suite(
         self, call: Call, settings: ServeSettings, tmp_path: Path, agent: EchoAgent
     ) -> None:
         rules = {"rules": [{"condition": "contains", "value": "blue"}]}

@@ -107,7 +107,7 @@ class TestStarting:
         told = start(call, {**without(asked, "agent_endpoint_url"), "target": target}).data
         assert told["timeout_s"] == 7.0
 
-    def test_cases_can_be_chosen_by_a_whole_tag(self, call: Call, asked: dict[str, Any], agent: EchoAgent) -> None:
+    def test_cases_can_be_selected_by_a_tag(self, call: Call, asked: dict[str, Any], agent: EchoAgent) -> None:
         call("POST", "/api/test-cases", json={"input": "other", "expected_output": "x", "tags": ["smoke-2"]})
         run = start(call, {**without(asked, "test_case_ids"), "tag": "smoke"}).data
         assert (run["tag"], run["test_case_ids"]) == ("smoke", None)
@@ -374,7 +374,9 @@ class TestOverload:
     def settings(self, tmp_path: Path) -> ServeSettings:
         return ServeSettings(store=str(tmp_path / "store.db"), runs_at_once=1, queue_limit=2)
 
-    def test_more_than_may_wait_is_refused_for_now(self, call: Call, asked: dict[str, Any], agent: EchoAgent) -> None:
+    def test_a_full_queue_refuses_new_runs_temporarily(
+        self, call: Call, asked: dict[str, Any], agent: EchoAgent
+    ) -> None:
         agent.may_answer.clear()
         first = start(call, asked).data["id"]
         agent.wait_for(1)
@@ -429,7 +431,7 @@ class TestReading:
     @pytest.mark.parametrize(
         "query", ["limit=0", "limit=501", "skip=-1", "cursor=x", "status=x", "from=x", "skip=1&cursor=WzFd", "q=%00"]
     )
-    def test_what_no_list_can_be(self, call: Call, query: str) -> None:
+    def test_invalid_list_parameters(self, call: Call, query: str) -> None:
         answer = call("GET", f"/api/evaluations?{query}")
         assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
 
@@ -601,9 +603,7 @@ class TestActing:
         assert refused.error["code"] == "INVALID_GRADER_ID"
         assert call("DELETE", f"/api/evaluations/{run}").error["code"] == "CONFLICT", "its answers are another's"
 
-    def test_a_deleted_run_is_gone_with_all_that_is_its(
-        self, call: Call, service: Service, asked: dict[str, Any]
-    ) -> None:
+    def test_a_deleted_run_is_gone_with_all_its_data(self, call: Call, service: Service, asked: dict[str, Any]) -> None:
         run = start(call, asked, **{"Idempotency-Key": "a"}).data["id"]
         ended(call, run)
         assert call("DELETE", f"/api/evaluations/{run}").status == 204
@@ -613,7 +613,7 @@ class TestActing:
 
 
 class TestScopes:
-    def test_who_may_do_what(
+    def test_scopes_of_every_action(
         self, call: Call, asked: dict[str, Any], call_with: Callable[[str], dict[str, str]]
     ) -> None:
         body = {**asked, "agent_endpoint_url": "http://agent.invalid/"}
@@ -675,7 +675,7 @@ class TestGradersOfTheOperator:
         return [one["id"] for one in listed if one["type"] == "python" and name in one["id"]]
 
 
-def test_what_the_service_is_built_of_is_there(settings: ServeSettings) -> None:
+def test_build_service_returns_its_parts(settings: ServeSettings) -> None:
     built = build_service(settings)
     try:
         assert built.evaluations is not None

@@ -169,7 +169,7 @@ def test_the_stream_of_a_deleted_run_ends(log: Log, tmp_path: Path) -> None:
     assert set(asyncio.run(read())) == {KeepAlive()}
 
 
-def test_many_readers_share_one_look_into_the_log(log: Log) -> None:
+def test_many_readers_share_one_query_of_the_log(log: Log) -> None:
     async def read() -> tuple[int, list[list[tuple[int, str]]]]:
         tasks = [asyncio.create_task(log.read("1")) for _ in range(100)]
         while log.events.readers < 100:

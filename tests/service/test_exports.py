@@ -178,7 +178,7 @@ def test_a_failure_before_the_first_byte_is_an_error_answer(
         assert (answer.status, answer.error["code"]) == (503, "STORAGE_UNAVAILABLE")
 
 
-def test_no_more_than_some_exports_at_once(service: Service) -> None:
+def test_concurrent_exports_are_limited(service: Service) -> None:
     run = saved(service, 300)
     exports = Exports(service.storage, service.results, service.labels)
     monkey = [exports.export(run, Format.JSONL) for _ in range(EXPORTS_AT_ONCE)]

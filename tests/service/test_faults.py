@@ -107,7 +107,7 @@ class TestASyncThatFails:
         return ["strace", *options, "-e", "inject=fdatasync:error=EIO:when=40+"]
 
     @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is absent (Debian: apt-get install strace)")
-    def test_nothing_more_is_acknowledged_until_the_store_is_opened_anew(self, tmp_path: Path) -> None:
+    def test_nothing_more_is_acknowledged_until_the_store_is_reopened(self, tmp_path: Path) -> None:
         store = tmp_path / "store.db"
         with Server(store):
             """Makes the tables, so that the fault comes while there is work."""

@@ -108,7 +108,7 @@ class TestPreview:
         score = call("POST", f"{GRADERS}/numeric/preview", json=sent).data
         assert (score["score_status"], score["score_value"], score["error_type"]) == ("error", None, "ungradable")
 
-    def test_what_could_hang_runs_in_a_worker(self, call: Call) -> None:
+    def test_patterns_that_could_hang_run_in_a_worker(self, call: Call) -> None:
         sent = {"agent_response": "aaa", "expected_output": "(a)\\1+"}
         assert call("POST", f"{GRADERS}/regex_match/preview", json=sent).data["score_status"] == "pass"
 

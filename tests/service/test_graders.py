@@ -84,7 +84,7 @@ class TestBuiltIns:
         }
         assert [one["id"] for one in answer.data["graders"]] == [one["id"] for one in known]
 
-    def test_one_has_everything_that_a_form_needs(self, call: Call) -> None:
+    def test_an_entry_has_everything_a_form_needs(self, call: Call) -> None:
         (known,) = [one for one in graders.registry.list() if one["id"] == "string-match"]
         assert call("GET", f"{GRADERS}/string-match").data == {
             **known,
@@ -97,7 +97,7 @@ class TestBuiltIns:
             "error": None,
         }
 
-    def test_a_judge_tells_its_caveats(self, call: Call) -> None:
+    def test_a_judge_lists_its_caveats(self, call: Call) -> None:
         assert len(call("GET", f"{GRADERS}/model_judge").data["caveats"]) == 4
 
     @pytest.mark.parametrize("method", ["PUT", "DELETE"])
@@ -156,7 +156,7 @@ class TestStoring:
         plain = call("POST", GRADERS, json={"name": "Same", "type": "exact_match"})
         assert (plain.status, plain.data["config"]) == (201, {})
 
-    def test_an_id_of_ones_own(self, call: Call) -> None:
+    def test_a_custom_id(self, call: Call) -> None:
         assert created(call, id="my-Grader_1.0")["id"] == "my-Grader_1.0"
         for taken, by in {
             "my-Grader_1.0": "a stored grader, perhaps a deleted one",
@@ -268,7 +268,7 @@ class TestStoring:
         answer = call("POST", GRADERS, json={**GOOD, "type": "model_judge", "config": {**JUDGE, "base_url": url}})
         assert (answer.status, answer.error["code"]) == (400, code)
 
-    def test_a_number_that_is_none_is_refused(self, call: Call) -> None:
+    def test_a_number_that_is_not_finite_is_refused(self, call: Call) -> None:
         body = b'{"name": "n", "type": "numeric", "config": {"tolerance": NaN}}'
         answer = call("POST", GRADERS, content=body, headers={"Content-Type": "application/json"})
         assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
@@ -378,7 +378,7 @@ class TestPython:
         assert str(folder) not in json.dumps(known)
         assert known["says_please"]["source"] == "python"
 
-    def test_an_edited_file_is_loaded_anew(self, call: Call, folder: Path) -> None:
+    def test_an_edited_file_is_reloaded(self, call: Call, folder: Path) -> None:
         before = call("GET", f"{GRADERS}/says_please").data["fingerprint"]
         (folder / "words.py").write_text("NICE = 'thank you'\n")
         assert call("GET", f"{GRADERS}/says_please").data["fingerprint"] != before

@@ -107,7 +107,7 @@ def test_credentials_that_are_not_a_bearer_key_are_refused(service: Service, cal
     assert (answer.status, answer.error["code"]) == (401, "UNAUTHORIZED")
 
 
-def test_two_keys_are_no_key(service: Service, call: Call) -> None:
+def test_two_keys_are_refused(service: Service, call: Call) -> None:
     _, text = service.keys.create(KeyScope.ADMIN)
     twice = [("Authorization", f"Bearer {text}")] * 2
     assert call("GET", "/api/secrets", headers=twice).status == 401

@@ -85,7 +85,7 @@ def test_three_runs_continue_by_themselves_after_a_kill(store: str) -> None:
     assert len(agent.calls) == 3 * CASES
 
 
-def test_two_servers_on_one_store_ask_no_case_twice(store: str) -> None:
+def test_two_servers_on_one_store_call_no_case_twice(store: str) -> None:
     with EchoAgent(0.002) as agent, Server(store) as one, Server(store) as two:
         runs = [start(server, agent, f"{n}") for n, server in enumerate((one, two) * 3)]
         ended = [two.until_ended(run) for run in runs]

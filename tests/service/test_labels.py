@@ -243,7 +243,7 @@ def test_an_invalid_label_is_refused(call: Call, run: str, body: Any, code: str,
     assert labels_of(call, run) == {"labels": [], "history": []}
 
 
-def test_scores_that_are_no_numbers_are_refused(call: Call, run: str) -> None:
+def test_scores_that_are_not_numbers_are_refused(call: Call, run: str) -> None:
     for score in ("NaN", "Infinity", "1e400"):
         content = f'{{"verdict": "pass", "reason": "r", "score": {score}}}'
         answer = call("PUT", path_of(run), content=content, headers={"Content-Type": "application/json"})

@@ -85,7 +85,7 @@ def test_every_answer_with_json_is_the_envelope(document: dict[str, Any]) -> Non
                 assert schema["required"] == ["success", "data", "error"], (method, path, status)
 
 
-def test_every_operation_tells_a_success_and_the_failures_that_any_has(document: dict[str, Any]) -> None:
+def test_every_operation_documents_success_and_the_common_failures(document: dict[str, Any]) -> None:
     for method, path, operation in operations(document):
         statuses = set(operation["responses"])
         assert any(status.startswith("2") for status in statuses), (method, path)
@@ -97,7 +97,7 @@ def test_every_operation_tells_a_success_and_the_failures_that_any_has(document:
         assert ("507" in statuses) is (method != "get"), (method, path)
 
 
-def test_every_operation_tells_who_may_call_it(document: dict[str, Any]) -> None:
+def test_every_operation_documents_its_scope(document: dict[str, Any]) -> None:
     service = build_service(ServeSettings(store="memory://"))
     scopes = {
         (method.lower(), route.path_format): scope_of(route.endpoint)
@@ -167,7 +167,7 @@ def test_every_answer_with_data_has_an_example(document: dict[str, Any]) -> None
     assert without == []
 
 
-def test_every_reference_leads_somewhere_and_nothing_of_the_making_is_left(document: dict[str, Any]) -> None:
+def test_every_reference_resolves_and_no_internal_keys_are_left(document: dict[str, Any]) -> None:
     text = str(document)
     names = set(re.findall(r"#/components/schemas/([\w.-]+)", text))
     assert names - set(document["components"]["schemas"]) == set()

@@ -227,7 +227,7 @@ def cases(places: dict[str, str], ways: tuple[str, ...], lead: str = "") -> list
 
 
 class TestTargets:
-    def test_they_reach_only_allowed_addresses_with_any_client(self, service: Service) -> None:
+    def test_plugins_reach_only_allowed_addresses_with_any_client(self, service: Service) -> None:
         places = {"denied": service.denied.place, "metadata": "169.254.169.254:80", "allowed": service.allowed.place}
         before = service.allowed.connections
         results = service.results(
@@ -246,7 +246,7 @@ class TestTargets:
         assert service.denied.connections == 0
         assert service.allowed.connections - before == len(WAYS)
 
-    def test_so_do_their_checks_of_the_cases(self, service: Service) -> None:
+    def test_checks_of_the_cases_reach_only_allowed_addresses(self, service: Service) -> None:
         suite = {"target": {"kind": "dialer"}, "graders": {"exact": {"kind": "exact_match"}}}
         status, _ = service.start({**suite, "dataset": cases({"denied": service.denied.place}, ("check",))})
         assert status == 500  # the plugin's own exception
@@ -266,7 +266,7 @@ class TestTargets:
 
 
 class TestGraders:
-    def test_they_reach_only_allowed_addresses_with_any_client(self, service: Service) -> None:
+    def test_plugins_reach_only_allowed_addresses_with_any_client(self, service: Service) -> None:
         places = {"denied": service.denied.place, "allowed": service.allowed.place}
         for kind, ways in (("dialing", BLOCKING), ("dialing-judge", WAYS)):
             results = service.results(

@@ -127,7 +127,7 @@ def test_a_run_of_a_dead_process_of_this_machine_is_taken_over_at_once(storage: 
     assert mine.claim() == Claim("r", 2, 1, False, 2, crashes=1)
 
 
-def test_a_run_that_was_let_go_of_without_a_word_is_taken_up_again(storage: SqliteStorage, clock: Clock) -> None:
+def test_a_run_that_its_owner_no_longer_holds_is_claimed_again(storage: SqliteStorage, clock: Clock) -> None:
     queue = queue_on(storage, clock)
     add(storage, queue, "r")
     assert queue.claim() == Claim("r", 1, 1, False, 1)
@@ -140,7 +140,7 @@ async def _put(held: ClaimedRun) -> None:
         await writer.put_response(ResponseKey("r", "one"), Response(text="late"), Sample("one", "?"))
 
 
-def test_who_was_taken_over_from_can_store_nothing_more(storage: SqliteStorage, clock: Clock) -> None:
+def test_the_previous_owner_can_store_nothing_more(storage: SqliteStorage, clock: Clock) -> None:
     import asyncio
 
     first, second = queue_on(storage, clock, "far|host:1:1|a"), queue_on(storage, clock, "near|host:2:1|b")
@@ -206,9 +206,7 @@ def test_a_run_that_ended_can_wait_again_as_another_attempt(storage: SqliteStora
     assert (claimed.generation, claimed.retry_failed, claimed.attempts) == (2, True, 1)
 
 
-def test_the_log_numbers_events_without_a_gap_and_keeps_what_happens_once_once(
-    storage: SqliteStorage, clock: Clock
-) -> None:
+def test_the_log_numbers_events_without_gaps_or_duplicates(storage: SqliteStorage, clock: Clock) -> None:
     queue, log = queue_on(storage, clock), EventLog(storage.database)
     add(storage, queue, "r")
     one, two = NewEvent("result", {"a": 1}, "a"), NewEvent("result", {"b": 1}, "b")

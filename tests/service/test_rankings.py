@@ -60,7 +60,7 @@ def test_the_noise_of_each_grader_is_that_of_the_last_evaluation(call: Any, save
     assert call("GET", RANKING, params={"ids": ids}).data["noise"] == {"exact": 0.01}
 
 
-def test_evaluations_that_are_not_comparable_say_why(call: Any, save: Callable[..., str]) -> None:
+def test_evaluations_that_are_not_comparable_have_a_reason(call: Any, save: Callable[..., str]) -> None:
     ids = ",".join((save(1), save(2), save(3, fingerprint="g")))
     data = call("GET", RANKING, params={"ids": ids}).data
     assert (data["comparability"]["comparable"], data["pairs"], data["sentence"]) == (False, {}, None)

@@ -118,7 +118,7 @@ def leading_astray() -> Iterator[str]:
 
 
 @needs_ray
-def test_runs_share_the_cluster_and_nothing_of_them_gets_where_it_should_not(
+def test_runs_share_the_cluster_without_leaking_data(
     postgres_url: str, scratch: Path, tmp_path: Path, leading_astray: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "graders").mkdir()
@@ -284,7 +284,7 @@ def test_a_job_does_not_show_its_contents() -> None:
         (("--ray-workers", "2"), "--ray-workers: is for --engine ray"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_served(
+def test_impossible_settings_are_refused_before_serving(
     options: tuple[str, ...],
     told: str,
     tmp_path: Path,

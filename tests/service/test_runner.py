@@ -181,7 +181,7 @@ def test_a_cancelled_run_does_not_wait_for_an_agent_that_hangs(service: Service,
     assert outcomes(service, run) == {}
 
 
-def test_what_failed_is_tried_again_and_stays_in_the_history(service: Service, agent: EchoAgent) -> None:
+def test_failed_cases_are_retried_and_stay_in_the_history(service: Service, agent: EchoAgent) -> None:
     agent.failing = {"q 1"}
     run = start(service, suite_of(agent, 3))
     ended(service, run)
@@ -196,7 +196,7 @@ def test_what_failed_is_tried_again_and_stays_in_the_history(service: Service, a
     assert [(*row[:3], '"outcome":"skipped"' in row[3]) for row in graded] == [("q1", 1, "exact", True)]
 
 
-def test_a_regrade_never_calls_the_agent_also_where_not_all_was_answered(service: Service, agent: EchoAgent) -> None:
+def test_a_regrade_never_calls_the_agent_even_with_missing_answers(service: Service, agent: EchoAgent) -> None:
     agent.seconds = 0.02
     run = start(service, suite_of(agent, 100, concurrency=1), repeats=2)
     agent.wait_for(3)
@@ -226,7 +226,7 @@ def test_a_run_of_the_command_line_can_be_regraded_here(service: Service, tmp_pa
     assert regraded.target == service.evaluations.get(made.id).target
 
 
-def test_a_run_that_waits_here_can_be_resumed_by_the_command_line(settings: ServeSettings, agent: EchoAgent) -> None:
+def test_a_queued_run_can_be_resumed_by_the_command_line(settings: ServeSettings, agent: EchoAgent) -> None:
     from gradeline.cli import run_cli as gradeline
 
     idle = build_service(settings)
@@ -404,7 +404,7 @@ def test_all_cases_of_a_cancelled_run_are_run_without_interim_looks(service: Ser
     assert (shown.stopped, shown.result_count) == (None, 120)
 
 
-def test_a_regrade_of_a_run_that_ended_early_is_compared_by_its_look_and_has_no_cases_to_ask(
+def test_a_regrade_of_a_run_that_ended_early_is_compared_by_its_look_and_has_no_cases_left(
     service: Service, agent: EchoAgent
 ) -> None:
     _, after = stopped_run(service, agent)

@@ -253,7 +253,7 @@ def keys(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def test_with_a_key_it_serves_any_address_to_those_who_have_one(tmp_path: Path) -> None:
+def test_with_a_key_it_serves_any_address_to_authenticated_callers(tmp_path: Path) -> None:
     text = keys(tmp_path, "create", "--scope", "admin")
     server = Serving(tmp_path, "--host", "0.0.0.0", GRADELINE_SECRET_KEY=MASTER_KEY.decode())
     try:
@@ -294,7 +294,7 @@ def test_an_invalid_call_reports_the_remedy(tmp_path: Path, options: tuple[str, 
     assert "Traceback" not in done.stderr
 
 
-def test_keys_without_the_secret_key_are_no_use(tmp_path: Path) -> None:
+def test_keys_without_the_secret_key_are_refused(tmp_path: Path) -> None:
     keys(tmp_path, "create", "--scope", "run")
     for more, said in (
         ({}, "cannot be checked without the service's secret key"),

@@ -138,7 +138,7 @@ def test_one_response_is_in_the_singular(call: Any, service: Service) -> None:
     assert summary_of(call, name)["sentence"] == "1 response graded, 1 grader error"
 
 
-def test_repeats_of_a_case_say_less_than_as_many_cases(call: Any, service: Service) -> None:
+def test_repeats_of_a_case_have_a_wider_interval_than_separate_cases(call: Any, service: Service) -> None:
     graders = {"exact": GRADERS["exact"]}
     repeated = service.storage.save_run(
         Run(name="n", suite="s", status="completed", graders=graders, repeats=5, total=20)

@@ -210,7 +210,7 @@ class TestWhatIsShown:
         assert json.loads(exchange["request"]["body"])["messages"][-1]["content"] == "q"
         assert (told["response_status"], told["error_type"]) == ("error", "bad_response")
 
-    def test_a_stored_run_answers_without_a_wire(self, call: Call, service: Service, agent: EchoAgent) -> None:
+    def test_a_stored_run_answers_without_a_connection(self, call: Call, service: Service, agent: EchoAgent) -> None:
         run = call("POST", "/api/evaluations", json={"suite": suite_of(agent, 1)}).data["id"]
         told = attempt(call, target={"kind": "replay", "run": run}, input="q").data
         assert (told["response_status"], told["exchanges"]) == ("error", [])
@@ -233,7 +233,7 @@ class TestFailures:
         assert "tried" not in told["error_message"]
         assert [one["answer"] for one in told["exchanges"]] == [None]
 
-    def test_the_words_are_those_that_a_run_stores(self, call: Call, agent: EchoAgent) -> None:
+    def test_messages_equal_those_stored_by_a_run(self, call: Call, agent: EchoAgent) -> None:
         agent.failing = {"q 0"}
         suite = suite_of(agent, 1)
         run = call("POST", "/api/evaluations", json={"suite": suite}).data["id"]
@@ -348,7 +348,7 @@ class TestRules:
         assert "169.254.169.254 is a cloud metadata address" in told["error_message"]
         assert [one["answer"] and one["answer"]["status"] for one in told["exchanges"]] == [307, None]
 
-    def test_so_many_at_once_and_no_more(self, call: Call, mirror: Mirror) -> None:
+    def test_concurrent_trials_are_limited(self, call: Call, mirror: Mirror) -> None:
         mirror.may_answer.clear()
         done: list[Any] = []
         body = {"agent_endpoint_url": f"{mirror.url}/echo", "input": "q"}

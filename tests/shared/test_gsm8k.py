@@ -37,7 +37,7 @@ def totals(rows: Iterable[Row], label: str) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize(("folder", "label"), [("gsm8k_solutions", "is_correct"), ("routellm_gsm8k", "last_int_label")])
-def test_the_rows_are_all_there(shared_rows: Rows, folder: str, label: str) -> None:
+def test_all_rows_exist(shared_rows: Rows, folder: str, label: str) -> None:
     counted = totals(shared_rows(f"{folder}/rows.jsonl"), label)
     assert counted == json.loads((DATA / folder / "expected.json").read_text(encoding="utf-8"))
 
@@ -47,7 +47,7 @@ def test_numeric_agrees_with_every_verdict_of_the_original_solutions(shared_rows
     assert [place(row) for row in rows if passes(row) is not row["is_correct"]] == []
 
 
-def test_numeric_agrees_with_the_labels_of_free_answers_but_where_they_are_disputed(shared_rows: Rows) -> None:
+def test_numeric_agrees_with_the_undisputed_labels_of_free_answers(shared_rows: Rows) -> None:
     right = {place(row): row["numeric_label"] for row in shared_rows("routellm_gsm8k/disputed.jsonl")}
     assert right
     rows = list(shared_rows("routellm_gsm8k/rows.jsonl"))

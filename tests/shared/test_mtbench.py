@@ -29,13 +29,13 @@ def rating(row: Row) -> float:
     return verdict.raw_score
 
 
-def test_every_rating_is_the_published_one(shared_rows: Rows) -> None:
+def test_every_rating_equals_the_published_one(shared_rows: Rows) -> None:
     rows = list(shared_rows("mtbench_judgments/rows.jsonl"))
     assert rows
     assert [row["item_id"] for row in rows if rating(row) != row["score"]] == []
 
 
-def test_the_means_are_the_published_ones(shared_rows: Any) -> None:
+def test_the_means_equal_the_published_ones(shared_rows: Any) -> None:
     ratings: dict[str, list[float]] = defaultdict(list)
     for row in shared_rows("mtbench_judgments/rows.jsonl"):
         ratings[row["model"]].append(rating(row))

@@ -25,7 +25,7 @@ def both_orders(row: dict[str, Any]) -> BothOrders:
     return BothOrders(first, None if second is None else -second)
 
 
-def test_judgebench_is_counted_as_published(shared_rows: Any) -> None:
+def test_the_counts_of_judgebench_equal_the_published_ones(shared_rows: Any) -> None:
     winners = {"A>B": "candidate", "B>A": "baseline"}
     counts: dict[str, Counter[str]] = {}
     for row in shared_rows("judgebench/verdicts.jsonl"):
@@ -70,7 +70,7 @@ def probed(pairs: list[BothOrders]) -> OrderFinding:
 
 
 @pytest.mark.parametrize(("judge", "most"), [("claude-3-haiku", 0.38), ("o1-mini", 0.11)])
-def test_a_wrong_answer_seldom_passes_judgebench(shared_rows: Any, judge: str, most: float) -> None:
+def test_a_wrong_answer_rarely_passes_judgebench(shared_rows: Any, judge: str, most: float) -> None:
     pairs = [
         both_orders(row) if row["label"] == "B>A" else exchanged(both_orders(row))
         for row in shared_rows("judgebench/verdicts.jsonl")
@@ -80,7 +80,7 @@ def test_a_wrong_answer_seldom_passes_judgebench(shared_rows: Any, judge: str, m
     assert share_passed(pairs) <= most
 
 
-def test_a_wrong_answer_seldom_passes_llmbar(shared_rows: Any) -> None:
+def test_a_wrong_answer_rarely_passes_llmbar(shared_rows: Any) -> None:
     places: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for item in shared_rows("llmbar/items.jsonl"):
         subset, _, place = item["item_id"].rpartition("/")

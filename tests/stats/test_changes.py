@@ -38,34 +38,34 @@ class TestAgreement:
 
     @pytest.mark.slow
     @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 2000))
-    def test_of_pass_and_fail(self, up: int, down: int, same: int) -> None:
+    def test_agreement_for_pass_and_fail(self, up: int, down: int, same: int) -> None:
         assert agree(McNemarTest(max(1, up + down + same), up, down))
 
     @pytest.mark.parametrize("changed", range(41))
-    def test_of_every_small_table(self, changed: int) -> None:
+    def test_agreement_for_every_small_table(self, changed: int) -> None:
         for up, same in product(range(changed + 1), (0, 1, 10, 100)):
             if changed + same:
                 assert agree(McNemarTest(changed + same, up, changed - up))
 
     @given(st.lists(st.tuples(scores, scores), min_size=1, max_size=14))
-    def test_of_few_scores(self, pairs: list[tuple[float, float]]) -> None:
+    def test_agreement_for_few_scores(self, pairs: list[tuple[float, float]]) -> None:
         assert agree(changes_test(score_changes(*zip(*pairs, strict=True)), pass_or_fail=False))
 
     @pytest.mark.slow
     @given(st.lists(st.tuples(tenths, tenths), min_size=16, max_size=80), st.integers(0, 200))
-    def test_of_many_scores(self, pairs: list[tuple[float, float]], same: int) -> None:
+    def test_agreement_for_many_scores(self, pairs: list[tuple[float, float]], same: int) -> None:
         before, after = zip(*pairs, *[(0.5, 0.5)] * same, strict=True)
         assert agree(changes_test(score_changes(before, after), pass_or_fail=False))
 
     @given(st.integers(1, 60), st.integers(0, 60), st.sampled_from([0.1, 0.25, 1.0]))
-    def test_of_changes_of_one_size(self, up: int, down: int, size: float) -> None:
+    def test_agreement_for_changes_of_one_size(self, up: int, down: int, size: float) -> None:
         changes = [size] * up + [-size] * down + [0.0] * 5
         assert agree(changes_test(changes, pass_or_fail=False))
 
 
 class TestIntervals:
     @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 200))
-    def test_they_hold_the_estimate_and_mirror(self, up: int, down: int, same: int) -> None:
+    def test_intervals_contain_the_estimate_and_are_symmetric(self, up: int, down: int, same: int) -> None:
         cases = max(1, up + down + same)
         low, high = McNemarTest(cases, up, down).interval
         mirrored = McNemarTest(cases, down, up).interval
@@ -73,7 +73,7 @@ class TestIntervals:
         assert (-mirrored[1], -mirrored[0]) == pytest.approx((low, high), abs=1e-12)
 
     @given(st.lists(st.floats(-1, 1), max_size=12), st.integers(1, 50))
-    def test_those_of_scores_do_too(self, changes: list[float], same: int) -> None:
+    def test_intervals_of_scores_contain_the_estimate_too(self, changes: list[float], same: int) -> None:
         found = changes_test(
             score_changes([0.0] * (len(changes) + same), [*changes, *[0.0] * same]), pass_or_fail=False
         )
@@ -82,16 +82,16 @@ class TestIntervals:
         assert -1.0 <= low <= sum(found.changes) / found.cases + 1e-9
         assert sum(found.changes) / found.cases - 1e-9 <= high <= 1.0
 
-    def test_no_change_at_all_still_leaves_room_for_some(self) -> None:
+    def test_the_interval_without_changes_has_a_width(self) -> None:
         room = stats.wilson(0, 100).high
         assert McNemarTest(100, 0, 0).interval == pytest.approx((-room, room))
         assert SignFlipTest(100, ()).interval == pytest.approx((-room, room))
 
-    def test_too_few_changes_tell_no_direction(self) -> None:
+    def test_too_few_changes_have_no_direction(self) -> None:
         low, high = SignFlipTest(5, (0.2, 0.2, 0.1, 0.3, 0.2)).interval
         assert (low, high) == (-1.0, 1.0)
 
-    def test_six_changes_one_way_lie_between_the_smallest_and_the_largest(self) -> None:
+    def test_the_interval_of_six_changes_one_way_is_within_their_range(self) -> None:
         found = SignFlipTest(6, (0.1, 0.2, 0.3, 0.4, 0.5, 0.6))
         assert found.p == 2 / 64
         low, high = found.interval
@@ -120,12 +120,12 @@ class TestFamilies:
     def test_five_changes_one_way_are_significant_and_four_are_not(self) -> None:
         assert (McNemarTest(20, 4, 0).p, McNemarTest(20, 5, 0).p) == (1 / 16, 1 / 32)
 
-    def test_few_changes_try_every_sign(self) -> None:
+    def test_few_changes_use_every_combination_of_signs(self) -> None:
         maize = [change / 100 for change in (49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48)]
         found = changes_test([*maize, 0.0, 0.0], pass_or_fail=False)
         assert (found.test, found.p) == ("sign_flip_exact", 1726 / 32768)
 
-    def test_many_changes_are_students(self) -> None:
+    def test_many_changes_use_the_t_test(self) -> None:
         random = Random(1)
         before, after = ([random.random() for _ in range(50)] for _ in range(2))
         found = changes_test(score_changes(before, after), pass_or_fail=False)
@@ -153,7 +153,7 @@ class TestFamilies:
     def test_a_few_changes_far_larger_than_the_others_are_skewed(self, changes: list[float], expected: bool) -> None:
         assert is_skewed(changes) is expected
 
-    def test_rounding_is_no_change(self) -> None:
+    def test_rounding_is_not_a_change(self) -> None:
         assert score_changes([0.3, 0.1], [0.1 + 0.2, 0.2]) == [0.0, 0.1]
 
     def test_unpaired_scores_are_refused(self) -> None:
@@ -173,7 +173,7 @@ class TestCoverage:
     @pytest.mark.slow
     @pytest.mark.parametrize("cases", [20, 60, 200])
     @pytest.mark.parametrize(("better", "worse"), [(0.1, 0.1), (0.2, 0.05), (0.1, 0.0), (0.02, 0.02)])
-    def test_of_pass_and_fail(self, cases: int, better: float, worse: float) -> None:
+    def test_agreement_for_pass_and_fail(self, cases: int, better: float, worse: float) -> None:
         random = Random(cases)
         rounds, held, alarms = 600, 0, 0
         for _ in range(rounds):
@@ -235,7 +235,7 @@ class TestThirds:
     """Scores of three repeats: 1/3 + 1/3 is 2/3, although neither is a float."""
 
     @given(st.lists(st.integers(-3, 3).filter(bool), min_size=1, max_size=10), st.sampled_from([3, 6, 7, 9]))
-    def test_p_is_that_of_whole_numbers(self, units: list[int], parts: int) -> None:
+    def test_p_of_thirds_equals_that_of_whole_numbers(self, units: list[int], parts: int) -> None:
         baseline = [max(0, -unit) / parts for unit in units]
         candidate = [max(0, unit) / parts for unit in units]
         found = changes_test(score_changes(baseline, candidate), pass_or_fail=False)
@@ -279,15 +279,17 @@ class TestNoise:
             (0.5, 0.5, 0.0),
         ],
     )
-    def test_what_is_strictly_below_it_is_the_same(self, before: float, after: float, change: float) -> None:
+    def test_changes_strictly_below_the_threshold_count_as_same(
+        self, before: float, after: float, change: float
+    ) -> None:
         assert score_change(before, after, 0.01) == change
         assert score_changes([before], [after], 0.01) == [change]
 
-    def test_without_a_threshold_every_change_counts(self) -> None:
+    def test_without_a_noise_threshold_every_change_counts(self) -> None:
         assert score_changes([0.5, 0.5], [0.500001, 0.5]) == [1e-06, 0.0]
 
     @given(scores, scores, st.floats(0, 1, exclude_max=True))
-    def test_it_is_the_same_rule_in_both_directions(self, before: float, after: float, noise: float) -> None:
+    def test_the_threshold_applies_in_both_directions(self, before: float, after: float, noise: float) -> None:
         assert score_change(before, after, noise) == -score_change(after, before, noise)
         assert abs(score_change(before, after, noise) - score_change(before, after)) <= noise
 

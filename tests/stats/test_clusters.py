@@ -29,7 +29,7 @@ def test_the_mean_over_clusters_is_the_mean_over_cases_whatever_their_sizes() ->
     assert found.largest == pytest.approx(1.5)
 
 
-def test_p_is_that_of_every_way_to_flip_the_signs_of_clusters() -> None:
+def test_p_counts_every_combination_of_the_signs_of_clusters() -> None:
     differences = [1.0, 1.0, 0.0, -1.0, 1.0, 1.0, 1.0, 0.0, -1.0, 1.0]
     clusters = ["a", "a", "b", "c", "d", "d", "e", "f", "g", "g"]
     sums = [2.0, -1.0, 2.0, 1.0, 0.0]

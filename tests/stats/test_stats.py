@@ -41,7 +41,7 @@ class TestDistributions:
         assert student_two_sided(t, freedom) == pytest.approx(0.05, rel=1e-9)
         assert student_quantile(0.025, freedom) == pytest.approx(-t, rel=1e-10)
 
-    def test_infinite_freedom_is_the_normal(self) -> None:
+    def test_infinite_degrees_of_freedom_are_the_normal_distribution(self) -> None:
         assert student_quantile(0.9, inf) == normal_quantile(0.9)
         assert student_quantile(0.5, 3) == 0.0
 
@@ -77,7 +77,7 @@ class TestProportions:
             stats.wilson(1, 2, confidence)
 
     @given(st.integers(1, 300), st.data())
-    def test_intervals_hold_the_estimate_and_mirror(self, n: int, data: st.DataObject) -> None:
+    def test_intervals_contain_the_estimate_and_are_symmetric(self, n: int, data: st.DataObject) -> None:
         k = data.draw(st.integers(0, n))
         for interval in (stats.wilson, stats.clopper_pearson):
             found, mirrored = interval(k, n), interval(n - k, n)
@@ -87,14 +87,14 @@ class TestProportions:
 
 class TestScores:
     @given(st.integers(2, 200), st.data())
-    def test_of_pass_and_fail_it_is_wilsons(self, n: int, data: st.DataObject) -> None:
+    def test_pass_and_fail_have_the_wilson_interval(self, n: int, data: st.DataObject) -> None:
         k = data.draw(st.integers(0, n))
         scores = [1.0] * k + [0.0] * (n - k)
         assert stats.score_interval(scores) == pytest.approx(stats.wilson(k, n), abs=1e-12)
         assert stats.score_sums_interval(n, float(k), float(k)) == pytest.approx(stats.wilson(k, n), abs=1e-12)
 
     @pytest.mark.parametrize(("score", "n"), [(0.7, 10), (0.8, 10), (1 / 3, 7), (0.1, 100), (0.95, 3)])
-    def test_equal_scores_have_the_width_of_as_many_passes_and_fails(self, score: float, n: int) -> None:
+    def test_equal_scores_have_the_width_of_the_same_number_of_passes_and_fails(self, score: float, n: int) -> None:
         z = normal_quantile(0.975)
         centre = (score * n + z * z / 2) / (n + z * z)
         reach = z / (n + z * z) * sqrt(n * score * (1 - score) + z * z / 4)
@@ -114,19 +114,19 @@ class TestScores:
         assert found.high - found.low == pytest.approx(student.high - student.low, rel=0.02)
 
     @given(st.lists(st.floats(0, 1), min_size=2, max_size=50))
-    def test_it_lies_within_the_scores_range_around_the_mean(self, scores: list[float]) -> None:
+    def test_the_interval_is_within_the_range_of_scores_around_the_mean(self, scores: list[float]) -> None:
         found = stats.score_interval(scores)
         assert found is not None
         assert 0.0 <= found.low <= found.estimate <= found.high <= 1.0
         assert found.low < found.high
 
     @given(st.lists(st.integers(0, 100), min_size=2, max_size=50))
-    def test_the_sums_give_what_the_scores_give(self, percents: list[int]) -> None:
+    def test_sums_and_scores_give_the_same_interval(self, percents: list[int]) -> None:
         scores = [percent / 100 for percent in percents]
         found = stats.score_sums_interval(len(scores), sum(scores), sum(score * score for score in scores))
         assert found == pytest.approx(stats.score_interval(scores), abs=1e-6)
 
-    def test_repeats_that_agree_are_one_case_each(self) -> None:
+    def test_equal_repeats_count_as_one_case(self) -> None:
         cases = [0.0] + [1.0] * 9
         once = stats.score_interval(cases)
         thrice = stats.score_interval(cases * 3, clusters=list(range(10)) * 3)
@@ -142,7 +142,7 @@ class TestScores:
 
 
 class TestMeans:
-    def test_students_interval(self) -> None:
+    def test_the_t_interval(self) -> None:
         found = stats.mean_interval([1.0, 2.0, 3.0, 4.0])
         assert (found.estimate, found.n) == (2.5, 4)
         assert found.se == pytest.approx(0.6454972243679028)
@@ -154,12 +154,12 @@ class TestMeans:
         assert thrice.se == pytest.approx(once.se)
         assert thrice == pytest.approx(once)
 
-    def test_clusters_of_one_are_no_clusters(self) -> None:
+    def test_clusters_of_one_equal_no_clusters(self) -> None:
         values = [0.1, 0.9, 0.4, 0.4, 0.7]
         assert stats.mean_interval(values, clusters=range(5)) == pytest.approx(stats.mean_interval(values))
 
     @pytest.mark.parametrize("clusters", [None, ["a"]])
-    def test_one_value_says_nothing_of_its_uncertainty(self, clusters: list[str] | None) -> None:
+    def test_one_value_has_no_interval(self, clusters: list[str] | None) -> None:
         found = stats.mean_interval([0.7], clusters)
         assert (found.low, found.high, found.estimate, found.se) == (-inf, inf, 0.7, None)
 
@@ -168,7 +168,7 @@ class TestMeans:
         with pytest.raises(ValueError, match=r"no values|leave out missing values"):
             stats.mean_interval(values)
 
-    def test_every_value_needs_its_cluster(self) -> None:
+    def test_every_value_requires_a_cluster(self) -> None:
         with pytest.raises(ValueError, match="2 values but 1 clusters"):
             stats.mean_interval([1.0, 2.0], clusters=["a"])
 
@@ -191,7 +191,7 @@ class TestPairs:
         for found in (stats.mcnemar(b, c), stats.mcnemar(c, b)):
             assert found == pytest.approx((exact, mid_p), rel=1e-9)
 
-    def test_mcnemar_refuses_what_cannot_be(self) -> None:
+    def test_mcnemar_refuses_impossible_counts(self) -> None:
         with pytest.raises(ValueError, match="b=-1"):
             stats.mcnemar(-1, 2)
 
@@ -199,7 +199,7 @@ class TestPairs:
         differences = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
         assert stats.sign_flip_test(differences) == 1726 / 32768
 
-    def test_sampled_signs_come_near_the_exact_answer_and_repeat(self) -> None:
+    def test_sampled_signs_approximate_the_exact_p_and_are_deterministic(self) -> None:
         differences = [0.2, -0.1, 0.4, 0.1, 0.3, -0.2, 0.1, 0.0, 0.2, 0.1, 0.3, -0.1, 0.2, 0.2, 0.1, -0.3, 0.4]
         sampled = stats.sign_flip_test(differences)
         assert sampled == stats.sign_flip_test(differences)
@@ -210,12 +210,12 @@ class TestPairs:
         assert sampled == pytest.approx(exact, abs=0.006)
 
     @given(st.lists(st.floats(-1, 1), min_size=1, max_size=10))
-    def test_the_sign_flip_does_not_care_who_is_first(self, differences: list[float]) -> None:
+    def test_the_sign_flip_test_is_symmetric(self, differences: list[float]) -> None:
         p = stats.sign_flip_test(differences)
         assert 0.0 < p <= 1.0
         assert stats.sign_flip_test([-d for d in differences]) == pytest.approx(p)
 
-    def test_several_claims(self) -> None:
+    def test_multiple_comparisons(self) -> None:
         ps = [0.01, 0.04, 0.03, 0.005]
         assert stats.holm(ps) == pytest.approx([0.03, 0.06, 0.06, 0.02])
         assert stats.benjamini_hochberg(ps) == pytest.approx([0.02, 0.04, 0.04, 0.02])
@@ -233,12 +233,12 @@ class TestRepeats:
         assert (stats.pass_at_k(n, c, k), stats.pass_hat_k(n, c, k)) == pytest.approx((at, hat))
 
     @pytest.mark.parametrize(("n", "c", "k"), [(3, 1, 4), (3, 4, 1), (3, 1, 0)])
-    def test_what_the_tries_cannot_tell_is_refused(self, n: int, c: int, k: int) -> None:
+    def test_too_few_attempts_are_refused(self, n: int, c: int, k: int) -> None:
         for of_k in (stats.pass_at_k, stats.pass_hat_k):
             with pytest.raises(ValueError, match="need"):
                 of_k(n, c, k)
 
-    def test_flakiness_runs_from_steady_to_a_coin(self) -> None:
+    def test_flakiness_ranges_from_stable_to_random(self) -> None:
         assert [stats.flakiness(tries) for tries in ([True] * 4, [False], [True, False])] == [0.0, 0.0, 1.0]
         with pytest.raises(ValueError, match="no tries"):
             stats.flakiness([])
@@ -284,7 +284,7 @@ class TestPower:
 
 
 class TestBootstrap:
-    def test_it_is_seeded_and_holds_the_estimate(self) -> None:
+    def test_the_bootstrap_is_seeded_and_contains_the_estimate(self) -> None:
         values = [index / 99 for index in range(100)]
         found = stats.bootstrap(values, median)
         assert found == stats.bootstrap(values, median)

@@ -7,12 +7,12 @@ import pytest
 from gradeline.stats.power import cases_for_half_width, labels_for_kappa, labels_for_rate
 
 
-def test_labels_for_a_rate_are_those_of_the_textbook() -> None:
+def test_labels_for_a_rate_equal_the_textbook() -> None:
     assert [labels_for_rate(width) for width in (0.1, 0.05, 0.03)] == [97, 385, 1068]
     assert labels_for_rate(0.05, rate=0.9) == 139
 
 
-def test_labels_for_a_kappa_grow_with_the_agreement_by_chance() -> None:
+def test_labels_for_a_kappa_increase_with_the_chance_agreement() -> None:
     assert labels_for_kappa(0.1, 0.85) == 196
     assert labels_for_kappa(0.1, 0.85, chance=0.7) == 545
 
@@ -23,11 +23,11 @@ def test_cases_for_a_mean() -> None:
 
 
 @pytest.mark.parametrize("width", [0.0, -0.1])
-def test_no_number_gives_certainty(width: float) -> None:
+def test_no_number_of_cases_gives_certainty(width: float) -> None:
     with pytest.raises(ValueError, match="a half width above 0 is needed"):
         labels_for_rate(width)
 
 
-def test_agreement_that_is_all_chance_says_nothing() -> None:
+def test_agreement_by_chance_only_is_refused() -> None:
     with pytest.raises(ValueError, match="by chance must be from 0 to below 1"):
         labels_for_kappa(0.1, 1.0, chance=1.0)

@@ -46,7 +46,7 @@ def one(row: dict[str, Any]) -> Sample:
 
 
 class TestRows:
-    def test_a_row_holds_all_a_sample_has(self) -> None:
+    def test_a_row_can_have_every_field_of_a_sample(self) -> None:
         row = {
             "input": ["a", "b"],
             "ground_truth": ["1", "2"],
@@ -79,7 +79,7 @@ class TestRows:
         assert one({"prompt": "q"}) == Sample(id=0, input="q")
         assert one({"prompt": "p", "input": "q"}) == Sample(id=0, input="q", metadata={"prompt": "p"})
 
-    def test_the_sample_id_goes_before_the_id_and_the_number_comes_last(self) -> None:
+    def test_the_sample_id_overrides_the_id_and_the_row_number(self) -> None:
         assert one({"input": "q", "sample_id": "s", "id": 7}) == Sample(id="s", input="q", metadata={"id": 7})
         assert [sample.id for sample in open_dataset([{"input": "a"}, {"input": "b", "id": "x"}, {"input": "c"}])] == [
             0,

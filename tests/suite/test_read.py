@@ -203,7 +203,7 @@ graders: {exact: {kind: exact_match}, near: {kind: similarity}}
 
 
 @pytest.mark.parametrize(("written", "noise"), [("0.01", 0.01), ("0", 0.0), ("null", 0.0)])
-def test_noise(folder: Path, written: str, noise: float) -> None:
+def test_noise_of_graders(folder: Path, written: str, noise: float) -> None:
     text = SUITE.replace("pass_threshold: 1.0", f"noise: {written}").replace("timeout: 2", f"noise: {written}")
     read = {spec.key: spec for spec in suite(folder, text).graders}
     assert (read["exact"].noise, read["fields"].noise, read["rules"].noise) == (noise, noise, 0.0)

@@ -280,21 +280,21 @@ def references(schema: object) -> Iterator[str]:
 
 class TestValidSuites:
     @pytest.mark.parametrize("kind", SUITES)
-    def test_those_written_here(self, folder: Path, kind: str) -> None:
+    def test_suites_written_here(self, folder: Path, kind: str) -> None:
         assert (reader_faults(folder, SUITES[kind]), schema_faults(SUITES[kind])) == ([], [])
 
     @pytest.mark.parametrize("path", sorted(ROOT.glob("examples/**/*.y*ml")), ids=lambda path: path.stem)
-    def test_those_of_the_examples(self, path: Path) -> None:
+    def test_suites_of_the_examples(self, path: Path) -> None:
         assert schema_faults(read_document(path).data) == []
 
     @pytest.mark.parametrize("text", list(suites_of_tests()))
-    def test_those_of_the_tests(self, tmp_path: Path, text: str) -> None:
+    def test_suites_of_the_tests(self, tmp_path: Path, text: str) -> None:
         path = tmp_path / "suite.yaml"
         path.write_text(text)
         assert schema_faults(read_document(path).data) == []
 
     @pytest.mark.parametrize("target", TARGETS)
-    def test_those_that_init_writes(self, tmp_path: Path, target: str) -> None:
+    def test_suites_written_by_init(self, tmp_path: Path, target: str) -> None:
         path = tmp_path / "suite.yaml"
         path.write_text(starter_files(target)["suite.yaml"])
         assert schema_faults(read_document(path).data) == []
@@ -513,7 +513,7 @@ class TestFaultySuites:
         assert verdicts(folder, edited(JUDGED, path, value)) == (False, False)
 
     @pytest.mark.parametrize(("path", "value"), BROKEN)
-    def test_both_refuse_them(self, folder: Path, path: str, value: object) -> None:
+    def test_both_refuse_faulty_suites(self, folder: Path, path: str, value: object) -> None:
         assert verdicts(folder, edited(HTTP, path, value)) == (False, False)
 
     @pytest.mark.parametrize(

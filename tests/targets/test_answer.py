@@ -82,12 +82,12 @@ def test_a_body_is_text_in_a_charset_that_is_known(body: bytes, content_type: st
 
 
 @pytest.mark.parametrize("value", [0, 0.0, True, "x", [None], {"a": None}])
-def test_what_jmespath_takes_for_true(value: object) -> None:
+def test_values_that_jmespath_treats_as_true(value: object) -> None:
     assert is_truthy(value)
 
 
 @pytest.mark.parametrize("value", [None, False, "", [], {}])
-def test_what_jmespath_takes_for_false(value: object) -> None:
+def test_values_that_jmespath_treats_as_false(value: object) -> None:
     assert not is_truthy(value)
 
 

@@ -52,7 +52,7 @@ def test_anything_but_a_response_is_a_failed_call(returned: object) -> None:
     assert response.error.message.endswith("; return a Response")
 
 
-def test_what_a_person_must_fix_is_raised() -> None:
+def test_errors_that_a_person_must_fix_are_raised() -> None:
     def refuse() -> Response:
         raise ConfigError(Problem("key", "is missing"))
 

@@ -232,7 +232,7 @@ class TestTheRequest:
 
     @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("stream", [False, True])
-    def test_every_kind_gets_an_answer_from_a_server_of_its_format(self, kind: str, stream: bool) -> None:
+    def test_every_kind_works_with_a_server_of_its_format(self, kind: str, stream: bool) -> None:
         async def run() -> tuple[Response, dict[str, int]]:
             async with FakeJudge(key=KEY) as server:
                 base = server.url if kind in ("anthropic", "gemini") else server.base_url()
@@ -247,7 +247,7 @@ class TestTheRequest:
 
 
 class TestTemplates:
-    def test_placeholders_are_filled_in_and_not_looked_at_again(self) -> None:
+    def test_placeholders_are_filled_in_once(self) -> None:
         sample = Sample(
             id=7, input='{{metadata.tone}} "} ${HOME}', metadata={"tone": "kind", "facts": {"a": [1, None]}}
         )
@@ -261,7 +261,7 @@ class TestTemplates:
             {"role": "user", "content": 'Case 7: {{metadata.tone}} "} ${HOME} given {"a":[1,null]}'},
         ]
 
-    def test_messages_stand_before_the_question(self) -> None:
+    def test_messages_come_before_the_question(self) -> None:
         shots = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
         assert messages_asked(messages=shots, prompt="{{input}} Briefly.") == [
             *shots,
@@ -280,7 +280,7 @@ class TestTemplates:
             {"role": "assistant", "content": "A:"},
         ]
 
-    def test_what_a_sample_lacks_is_known_before_anything_is_sent(self) -> None:
+    def test_missing_fields_of_a_sample_are_reported_before_any_call(self) -> None:
         target = create("openai", {"model": "m", "system": "Be {{metadata.tone}}."})
         [problem] = target.problems_with(PARIS)
         assert problem.message == ("case 'fr' has no metadata 'tone', which {{metadata.tone}} requires; it has none")
@@ -288,7 +288,7 @@ class TestTemplates:
         [problem] = create("openai", {"model": "m"}).problems_with(Sample(id=1, input=[]))
         assert problem.message == "case '1' has an empty list; write at least one turn"
 
-    def test_faults_are_told_all_at_once(self) -> None:
+    def test_all_faults_are_reported_at_once(self) -> None:
         found = problems_of(
             prompt="{{inptu}}",
             messages=[{"role": "user", "content": "{{input}} {{x}}"}],
@@ -313,14 +313,14 @@ class TestTemplates:
             "config.tools[2].colour": "unknown key; a tool has name, description and parameters",
         }
 
-    def test_a_prompt_that_asks_every_case_the_same_is_refused(self) -> None:
+    def test_a_prompt_without_the_input_is_refused(self) -> None:
         assert problems_of(prompt="Translate {input}") == {
             "config.prompt": "every case would get the same question; write {{input}} where its input goes"
         }
 
 
 class TestConversations:
-    def test_each_turn_is_asked_with_all_that_was_said(self) -> None:
+    def test_each_turn_is_sent_with_the_whole_conversation(self) -> None:
         sample = Sample(id=1, input=["I am Ada.", "Who am I?"])
         response, asked = ask(chat("Hello."), chat("Ada."), sample=sample, system="Be brief.", prompt="> {{input}}")
         first = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "> I am Ada."}]
@@ -338,19 +338,19 @@ class TestConversations:
             latency_ms=response.latency_ms,
         )
 
-    def test_few_shots_are_no_part_of_what_the_model_did(self) -> None:
+    def test_few_shot_messages_are_not_in_the_trajectory(self) -> None:
         shots = [{"role": "assistant", "content": "Ask me."}, {"role": "user", "content": "Q: {{input}}"}]
         response, asked = ask(chat("1"), chat("2"), sample=Sample(id=1, input=["a", "b"]), messages=shots)
         assert [message["content"] for message in asked[1].body["messages"]] == ["Ask me.", "Q: a", "1", "Q: b"]
         assert response.trajectory is not None
         assert [message.content for message in response.trajectory.messages("assistant")] == ["1", "2"]
 
-    def test_an_answer_that_says_nothing_is_not_sent_back(self) -> None:
+    def test_an_empty_answer_is_not_sent_back(self) -> None:
         response, asked = ask(chat(""), chat("2"), sample=Sample(id=1, input=["a", "b"]))
         assert asked[1].body["messages"] == [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
         assert response.text == "2"
 
-    def test_an_answer_without_tool_calls_is_known_to_have_made_none(self) -> None:
+    def test_an_answer_without_tool_calls_has_known_tool_use(self) -> None:
         response, _ = ask(chat("Paris"))
         assert response.tool_use().turns == (
             (Message("user", "What is the capital of France?"), Message("assistant", "Paris")),
@@ -361,7 +361,7 @@ class TestConversations:
         response, _ = ask(chat("1"), silent, sample=Sample(id=1, input=["a", "b"]))
         assert response.usage is None
 
-    def test_what_was_paid_before_a_failure_is_kept(self) -> None:
+    def test_the_cost_before_a_failure_is_stored(self) -> None:
         response, asked = ask(
             chat("1"), Told({"error": {"message": "too long"}}, 400), sample=Sample(id=1, input=["a", "b"])
         )
@@ -375,7 +375,7 @@ class TestTools:
     TOOLS = ({"name": "weather", "description": "Tells it.", "parameters": WEATHER},)
     CALLS = (function_call("c1", "weather", '{"city": "Paris"}'), function_call("c2", "weather", "{broken"))
 
-    def test_calls_are_in_the_trajectory_and_nothing_is_run(self) -> None:
+    def test_tool_calls_are_in_the_trajectory_and_not_executed(self) -> None:
         response, [asked] = ask(chat(None, "tool_calls", list(self.CALLS)), tools=self.TOOLS)
         report = {"name": "weather", "description": "Tells it.", "parameters": WEATHER}
         assert asked.body["tools"] == [{"type": "function", "function": report}]
@@ -392,11 +392,11 @@ class TestTools:
             {"name": "weather", "description": "Tells it.", "input_schema": WEATHER},
         ],
     )
-    def test_a_tool_may_be_written_as_a_provider_has_it(self, tool: dict[str, Any]) -> None:
+    def test_a_tool_can_have_the_format_of_a_provider(self, tool: dict[str, Any]) -> None:
         _, [asked] = ask(MESSAGES, kind="anthropic", tools=[tool])
         assert asked.body["tools"] == [{"name": "weather", "description": "Tells it.", "input_schema": WEATHER}]
 
-    def test_a_conversation_goes_on_after_a_call(self) -> None:
+    def test_a_conversation_continues_after_a_tool_call(self) -> None:
         sample = Sample(id=1, input=["a", "b"])
         call = function_call("c1", "weather", "{}")
         response, asked = ask(chat(None, "tool_calls", [call]), chat("ok"), sample=sample, tools=self.TOOLS)
@@ -432,7 +432,7 @@ class TestTools:
             assert "web_search_call" not in json.dumps(asked[1].body), "nothing is answered in its place"
             assert "not run here" not in json.dumps(asked[1].body)
 
-    def test_a_call_comes_in_pieces(self) -> None:
+    def test_a_tool_call_can_arrive_in_pieces(self) -> None:
         pieces = [
             {"index": 0, "id": "c1", "function": {"name": "weather", "arguments": '{"ci'}},
             {"index": 0, "function": {"arguments": 'ty": "Paris"}'}},
@@ -462,7 +462,7 @@ class TestHowAnAnswerEnded:
             ),
         ],
     )
-    def test_it_is_an_answer_and_the_trajectory_says_how_it_ended(
+    def test_the_trajectory_has_the_finish_reason(
         self, report: Told, kind: str, text: str, remark: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.WARNING, "gradeline"):
@@ -481,7 +481,7 @@ class TestHowAnAnswerEnded:
             f"target {kind}, model 'm': the answer to case 'fr' ended with {remark}; it is graded anyway"
         ]
 
-    def test_what_a_model_does_not_take_is_said_once(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_unsupported_parameters_are_reported_once(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, "gradeline"):
             ask(MESSAGES, kind="anthropic", seed=7, sample=Sample(id=1, input=["a", "b"]))
         assert caplog.messages == [
@@ -495,7 +495,7 @@ class TestCosts:
         response, _ = ask(settings=AdapterSettings(prices=prices), sample=Sample(id=1, input=["a", "b"]))
         assert response.usage == Usage(20, 4, 8, cost=pytest.approx(2 * (6 * 1.0 + 4 * 0.5 + 2 * 10) / 1e6))
 
-    def test_an_unknown_price_is_not_nothing(self) -> None:
+    def test_an_unknown_price_is_not_zero(self) -> None:
         response, _ = ask()
         assert response.usage == Usage(10, 2, 4, cost=None)
 
@@ -509,7 +509,7 @@ class TestFailures:
         assert response.error is not None
         assert (response.status, response.error.type, len(asked)) == ("error", error_type, requests)
 
-    def test_a_broken_stream_is_no_answer(self) -> None:
+    def test_a_broken_stream_is_not_an_answer(self) -> None:
         response, _ = ask(Told('data: {"choices": []}\n\n'), stream=True, retries=0)
         assert response.error is not None
         assert response.error.type == "truncated"
@@ -535,7 +535,7 @@ class TestFailures:
     def test_no_permission(self, status: int) -> None:
         assert "api_key: URL refused it" in refusal(Told({"error": {"message": "Not yours."}}, status))
 
-    def test_one_input_that_was_flagged_does_not_end_the_run(self) -> None:
+    def test_one_flagged_input_does_not_end_the_run(self) -> None:
         response, asked = ask(Told({"error": {"code": 403, "message": "your input was flagged"}}, 403))
         assert response.error is not None
         assert (response.error.type, len(asked)) == ("status", 1)
@@ -577,7 +577,7 @@ class TestOpening:
             asyncio.run(run())
         return str(caught.value)
 
-    def test_a_missing_key_and_a_missing_model_are_told_together(self) -> None:
+    def test_a_missing_key_and_a_missing_model_are_reported_together(self) -> None:
         assert self.fault("gemini", {}) == (
             "gemini: "
             "\n  model: is required: name the model, or several in models"
@@ -589,9 +589,7 @@ class TestOpening:
             "openai: params.tools: tools is already set by another option; remove one"
         )
 
-    def test_key_and_address_come_from_the_environment_that_the_suite_sees(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_key_and_address_come_from_the_environment_of_the_suite(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "of-this-process")
 
         async def run() -> list[Asked]:
@@ -604,17 +602,17 @@ class TestOpening:
         [asked] = asyncio.run(run())
         assert asked.headers["authorization"] == f"Bearer {KEY}"
 
-    def test_a_place_that_the_suite_names_gets_no_key_from_the_environment(self) -> None:
+    def test_an_address_in_the_suite_gets_no_key_from_the_environment(self) -> None:
         _, [asked] = ask(environment={"OPENAI_API_KEY": KEY})
         assert "authorization" not in asked.headers
 
-    def test_it_is_asked_while_it_is_open(self) -> None:
+    def test_calls_require_an_open_target(self) -> None:
         with pytest.raises(RuntimeError, match="async with"):
             asyncio.run(create("openai", {"model": "m"}).respond(PARIS))
 
 
 class TestSecrets:
-    def test_keys_are_no_part_of_what_is_shown_or_compared(self) -> None:
+    def test_keys_are_not_shown_or_compared(self) -> None:
         config = {"model": "m", "headers": {"api-key": "azure-0123456789", "X-Team": "eval"}}
         plain, keyed = create("openai", config), create("openai", {**config, "api_key": "k"})
         assert keyed.shown == {
@@ -632,7 +630,7 @@ class TestSecrets:
             create("openai", {"model": "m", "base_url": f"ftp://{KEY}"}, [KEY])
         assert KEY not in str(caught.value)
 
-    def test_a_gateway_that_says_a_key_back_does_not_have_it_stored(self) -> None:
+    def test_a_key_echoed_by_a_gateway_is_not_stored(self) -> None:
         response, _ = ask(
             chat(f"You sent azure-0123456789 and {KEY}"), api_key=KEY, headers={"api-key": "azure-0123456789"}
         )

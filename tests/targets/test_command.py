@@ -59,7 +59,7 @@ def test_line_ends_at_the_end_are_dropped_and_no_output_is_an_answer() -> None:
     assert run("pass").text == ""
 
 
-def test_as_an_argument_the_input_stands_last_or_at_its_placeholder() -> None:
+def test_as_an_argument_the_input_is_last_or_at_its_placeholder() -> None:
     assert run(ECHO_ARGS, "a", text=HOSTILE, input="argument").text == f"a|{HOSTILE}"
     filled = run(ECHO_ARGS, "--q={{input}}", "{{id}}", "{{metadata.who}}", text=HOSTILE, input="argument")
     assert filled.text == f"--q={HOSTILE}|1|me"
@@ -69,7 +69,7 @@ def test_the_turns_of_a_list_are_lines_of_one_input() -> None:
     assert run(ECHO_IN, text=["a", "b"]).text == "a\nb"
 
 
-def test_environment_and_folder_are_those_asked_for(tmp_path: Path) -> None:
+def test_environment_and_folder_are_those_of_the_config(tmp_path: Path) -> None:
     code = "import os; print(os.environ['WHO'], os.environ['PATH'] != '', os.getcwd())"
     assert run(code, env={"WHO": "me"}, cwd=str(tmp_path)).text == f"me True {tmp_path.resolve()}"
 
@@ -85,7 +85,7 @@ def test_json_output_is_read_like_an_answer_over_http() -> None:
 
 
 @pytest.mark.parametrize("printed", ["", "Paris", "{}", '{"response": NaN}', "[" * 100_000])
-def test_output_that_is_not_the_promised_json_is_a_bad_response(printed: str) -> None:
+def test_invalid_json_output_is_a_bad_response(printed: str) -> None:
     kind, message = fault(f"print({printed!r})" if len(printed) < 100 else "print('[' * 100_000)", output="json")
     assert kind == "bad_response"
     assert len(message.encode()) < 2048 + 600
@@ -96,7 +96,7 @@ def test_output_that_is_not_utf8_is_cleaned_with_a_flag() -> None:
     assert (response.text, response.cleaned) == ("a\ufffd\u2400b", True)
 
 
-def test_an_exit_code_is_an_error_with_the_end_of_what_it_said() -> None:
+def test_an_exit_code_is_an_error_with_the_end_of_the_output() -> None:
     kind, message = fault("import sys; sys.stderr.write('x' * 9999 + 'the end\\0'); sys.exit(3)")
     assert kind == "status"
     assert "exit code 3" in message
@@ -114,7 +114,7 @@ def test_too_much_output_is_an_error(code: str) -> None:
     assert fault(code, max_output=2000)[0] == "too_large"
 
 
-def test_an_argument_that_is_too_long_says_so() -> None:
+def test_an_argument_that_is_too_long_is_reported() -> None:
     kind, message = fault("pass", text="x" * 3_000_000, input="argument")
     assert kind == "connect"
     assert "too long" in message
@@ -137,7 +137,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
-def test_at_its_deadline_a_command_is_killed_with_all_it_started(tmp_path: Path) -> None:
+def test_at_its_deadline_a_command_is_killed_with_its_children(tmp_path: Path) -> None:
     kind, message = fault(FAMILY, str(tmp_path / "pids"), timeout=2)
     assert kind == "timeout"
     assert "2 s" in message
@@ -189,12 +189,12 @@ def test_every_fault_of_a_config_is_named_at_once() -> None:
 
 
 @pytest.mark.parametrize("config", [{"command": ["no-such-program-here"]}, {"command": ["ls"], "cwd": "/no/such"}])
-def test_a_program_or_folder_that_is_not_there_is_known_when_it_is_opened(config: dict[str, Any]) -> None:
+def test_a_missing_program_or_folder_is_reported_at_opening(config: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"no-such-program-here|/no/such"):
         asyncio.run(create("command", config).open())
 
 
-def test_a_program_that_has_gone_since_is_an_error_of_the_call(tmp_path: Path) -> None:
+def test_a_program_removed_since_is_an_error_of_the_call(tmp_path: Path) -> None:
     program = tmp_path / "agent"
     program.write_text("#!/bin/sh\necho hi\n")
     program.chmod(0o755)
@@ -232,7 +232,7 @@ def test_secrets_are_in_no_fingerprint_listing_or_error() -> None:
     assert "s3cr3t" not in message
 
 
-def test_many_commands_run_side_by_side() -> None:
+def test_many_commands_run_concurrently() -> None:
     async def ask() -> list[Response]:
         async with create("command", {"command": ["cat"]}) as target:
             return await asyncio.gather(*(target.respond(Sample(id=n, input=str(n))) for n in range(20)))

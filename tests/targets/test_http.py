@@ -148,14 +148,14 @@ def test_no_input_can_change_the_structure_of_the_request(hostile: str) -> None:
     assert asked.data == {"a": hostile, "b": f"<{hostile}>"}
 
 
-def test_values_in_the_url_cannot_reach_beyond_their_place() -> None:
+def test_values_in_the_url_cannot_change_its_structure() -> None:
     sample = Sample(id="a/b?c#d", input="x y&r=1+1#")
     _, [asked] = talk(says({"text": "ok"}), sample, url="/cases/{{id}}?q={{input}}", method="get")
     assert (asked.method, asked.path, asked.body) == ("GET", "/cases/a%2Fb%3Fc%23d?q=x%20y%26r%3D1%2B1%23", b"")
 
 
 @pytest.mark.parametrize("value", [".", ".."])
-def test_a_step_in_a_path_is_no_value_for_a_url(value: str) -> None:
+def test_path_traversal_is_not_a_valid_url_value(value: str) -> None:
     target = create("http", {"url": "http://127.0.0.1/cases/{{id}}/x"})
     assert [problem.path for problem in target.problems_with(Sample(id=value, input="x"))] == ["url"]
     agent = says({"text": "x", "sid": value})
@@ -163,12 +163,12 @@ def test_a_step_in_a_path_is_no_value_for_a_url(value: str) -> None:
     assert fault_of(agent, sample=Sample(id=1, input=["a", "b"]), **config)[0] == "bad_response"
 
 
-def test_a_text_request_with_its_own_content_type_is_sent_as_it_is() -> None:
+def test_a_text_request_with_its_own_content_type_is_sent_unchanged() -> None:
     _, [asked] = talk(says({"text": "ok"}), request="{{input}}", headers={"Content-Type": "text/plain"})
     assert (asked.body, asked.headers["content-type"]) == (b"Where?", "text/plain")
 
 
-def test_missing_metadata_is_a_fault_of_the_case_that_can_be_known_before() -> None:
+def test_missing_metadata_is_a_fault_of_the_case_reported_before_the_call() -> None:
     target = create("http", {"url": "http://127.0.0.1/", "request": {"x": "{{metadata.who}}"}})
     sample = Sample(id="c1", input="x", metadata={"whom": 1})
     [problem] = target.problems_with(sample)
@@ -215,7 +215,7 @@ def test_the_session_placeholder_needs_a_session() -> None:
     assert "config.request.s" in problems_of(request={"s": "{{session}}"})
 
 
-def test_a_target_that_is_not_open_cannot_be_asked() -> None:
+def test_a_target_that_is_not_open_cannot_be_called() -> None:
     with pytest.raises(RuntimeError, match="async with"):
         asyncio.run(create("http", {"url": "http://127.0.0.1/"}).respond(Sample(id=1, input="x")))
 
@@ -247,7 +247,7 @@ def test_the_text_is_looked_for_under_the_usual_keys_in_order(answer: object, te
     ("path", "text"),
     [("a.b", "x"), ("n", "42"), ("list", '[1,"é"]'), ("no", "false"), ("join(' ', list2)", "p q"), ("empty", "")],
 )
-def test_an_output_path_takes_texts_as_they_are_and_data_as_json(path: str, text: str) -> None:
+def test_an_output_path_returns_strings_unchanged_and_data_as_json(path: str, text: str) -> None:
     answer = {"a": {"b": "x"}, "n": 42, "list": [1, "é"], "no": False, "list2": ["p", "q"], "empty": "", "text": "!"}
     assert text_of(says(answer), response={"output": path}) == text
 
@@ -294,7 +294,7 @@ def test_a_body_that_is_not_json_is_the_text(reason: Told, text: str) -> None:
         Told(b"data: x\n\n", "text/event-stream"),
     ],
 )
-def test_what_is_no_answer_is_a_bad_response(reason: Told) -> None:
+def test_an_invalid_answer_is_a_bad_response(reason: Told) -> None:
     kind, message = fault_of(reason)
     assert kind == "bad_response"
     assert len(message.encode()) < 2048 + 600
@@ -307,7 +307,7 @@ def test_an_answer_without_the_field_is_a_bad_response_with_an_excerpt(path: str
     assert "the start" in message
 
 
-def test_an_output_path_makes_json_a_must_whatever_the_content_type() -> None:
+def test_an_output_path_requires_json_whatever_the_content_type() -> None:
     assert text_of(Told(b'{"a": "x"}', "text/plain"), response={"output": "a"}) == "x"
     assert fault_of(Told(b"<html>busy</html>", "text/html"), response={"output": "a"})[0] == "bad_response"
 
@@ -319,19 +319,19 @@ def test_an_output_path_makes_json_a_must_whatever_the_content_type() -> None:
         (rb'{"response": "a\u0000b"}', "a\u2400b"),
     ],
 )
-def test_what_no_store_can_keep_is_cleaned_with_a_flag(body: bytes, text: str) -> None:
+def test_text_that_cannot_be_stored_is_cleaned_with_a_flag(body: bytes, text: str) -> None:
     response, _ = talk(Told(body))
     assert (response.text, response.cleaned, response.status) == (text, True, "success")
 
 
 @pytest.mark.parametrize("error", ["quota", {"code": 3}, 0, True, [1]])
-def test_an_error_that_is_told_with_a_200_is_a_bad_response(error: object) -> None:
+def test_an_error_with_status_200_is_a_bad_response(error: object) -> None:
     answer = says({"response": "x", "error": error})
     assert fault_of(answer, response={"error": "error"})[0] == "bad_response"
 
 
 @pytest.mark.parametrize("error", [None, "", False, [], {}])
-def test_an_empty_error_is_none(error: object) -> None:
+def test_an_empty_error_is_not_an_error(error: object) -> None:
     assert text_of(says({"response": "x", "error": error}), response={"error": "error"}) == "x"
 
 
@@ -367,7 +367,7 @@ def test_an_answer_without_the_mapped_tool_calls_leaves_them_unknown(answer: dic
     assert response.trajectory is None
 
 
-def test_an_explicit_empty_list_says_that_no_tool_was_called() -> None:
+def test_an_explicit_empty_list_means_that_no_tool_was_called() -> None:
     none = Trajectory.of_text("x")
     assert talk(says({"text": "x", "calls": []}), response={"tool_calls": "calls"})[0].trajectory == none
     assert talk(says({"text": "x"}), response={"tool_calls": "calls || `[]`"})[0].trajectory == none
@@ -391,7 +391,7 @@ def test_one_turn_without_tool_calls_leaves_those_of_the_conversation_unknown() 
     assert response.trajectory == Trajectory(turns)
 
 
-def test_tool_calls_reported_apart_from_the_messages_are_kept() -> None:
+def test_tool_calls_reported_separately_from_the_messages_are_stored() -> None:
     answer = {
         "text": "x",
         "calls": [{"name": "f"}],
@@ -446,7 +446,7 @@ def test_tool_calls_in_items_of_openais_responses_are_read() -> None:
 
 
 @pytest.mark.parametrize("calls", [{"name": "f"}, ["f"], [{"arguments": {}}], [{"name": ""}], "f"])
-def test_tool_calls_that_are_none_are_a_bad_response(calls: object) -> None:
+def test_invalid_tool_calls_are_a_bad_response(calls: object) -> None:
     assert fault_of(says({"text": "x", "c": calls}), response={"tool_calls": "c"})[0] == "bad_response"
 
 
@@ -460,7 +460,7 @@ def test_tool_calls_that_are_none_are_a_bad_response(calls: object) -> None:
         (None, None),
     ],
 )
-def test_usage_is_what_can_be_a_count(reason: object, usage: Usage | None) -> None:
+def test_usage_accepts_only_valid_counts(reason: object, usage: Usage | None) -> None:
     response, _ = talk(says({"text": "x", "u": reason}), response={"usage": "u"})
     assert response.usage == usage
 
@@ -488,7 +488,7 @@ def test_a_trajectory_whose_messages_have_only_parts_is_refused() -> None:
     assert "has parts but no content" in response.error.message
 
 
-def test_a_trajectory_is_cut_into_turns_by_the_messages_of_the_user() -> None:
+def test_a_trajectory_is_split_into_turns_by_the_messages_of_the_user() -> None:
     messages = [
         {"role": "user", "content": "hi"},
         {"role": "ai", "content": None, "tool_calls": [{"name": "f", "args": {"a": 1}, "id": "c"}]},
@@ -525,7 +525,7 @@ def session_agent(asked: Asked) -> Told:
         {"session": {"read": "sid"}, "request": {"input": "{{input}}", "sid": "{{session}}"}},
     ],
 )
-def test_each_turn_is_a_call_and_the_session_goes_along(config: dict[str, Any]) -> None:
+def test_each_turn_is_a_call_with_the_session(config: dict[str, Any]) -> None:
     sample = Sample(id=1, input=["a", "b", "c"])
     response, asked = talk(session_agent, sample, response={"usage": "usage"}, **config)
     assert [one.data for one in asked] == [
@@ -552,7 +552,7 @@ def test_a_turn_of_unknown_usage_leaves_that_of_the_conversation_unknown() -> No
     assert talk(agent, Sample(id=1, input=["a", "c"]), **config)[0].usage == Usage(7)
 
 
-def test_turns_without_a_session_are_calls_of_their_own() -> None:
+def test_turns_without_a_session_are_separate_calls() -> None:
     response, asked = talk(says({"text": "x"}), Sample(id=1, input=["a", "b"]))
     assert [one.data for one in asked] == [{"input": "a"}, {"input": "b"}]
     assert response.text == "x"
@@ -584,7 +584,7 @@ def polled(after: int) -> Answering:
     return answer
 
 
-def test_an_answer_is_polled_until_it_is_there() -> None:
+def test_an_answer_is_polled_until_it_is_complete() -> None:
     poll = {"url": "/jobs/{{response.job}}", "until": "state == 'done'", "output": "result.text", "interval": 0.01}
     response, asked = talk(polled(3), poll=poll)
     assert response.text == "Paris"
@@ -599,7 +599,7 @@ def test_polling_ends_with_the_deadline() -> None:
 
 
 @pytest.mark.parametrize("place", [None, "", "ftp://x/", "http://u:p@x/", "http://[", 5])
-def test_a_place_to_poll_that_is_none_is_a_bad_response(place: object) -> None:
+def test_an_invalid_polling_url_is_a_bad_response(place: object) -> None:
     poll = {"url": "{{response.url}}", "until": "done", "interval": 0.01}
     response, asked = talk(lambda asked: says({"url": place}) if asked.method == "POST" else Told(b"x"), poll=poll)
     assert response.error is not None
@@ -607,7 +607,7 @@ def test_a_place_to_poll_that_is_none_is_a_bad_response(place: object) -> None:
     assert len(asked) <= 2
 
 
-def test_keys_are_not_sent_to_a_place_of_another_origin() -> None:
+def test_keys_are_not_sent_to_another_origin() -> None:
     async def run() -> tuple[Response, Asked, Asked]:
         other = Agent(lambda _: says({"done": True, "text": "Paris"}))
         async with other, Agent(lambda _: says({"url": f"{other.url}/x"})) as agent:
@@ -668,7 +668,7 @@ def test_an_openai_stream_is_read_without_a_path() -> None:
         says({"text": "no stream"}),
     ],
 )
-def test_a_stream_that_is_none_is_a_bad_response(reason: Told) -> None:
+def test_an_invalid_stream_is_a_bad_response(reason: Told) -> None:
     assert fault_of(reason, stream="sse")[0] == "bad_response"
 
 
@@ -720,7 +720,7 @@ def against(path: str, **config: Any) -> Response:
     return asyncio.run(run())
 
 
-def test_every_fault_of_the_server_is_expected_here() -> None:
+def test_every_fault_of_the_server_has_an_expected_error() -> None:
     assert {re.split(r"[/?]", path)[0] for path in EXPECTED} == set(FAULTS)
 
 
@@ -750,11 +750,11 @@ def test_streams_of_the_fault_server(path: str, stream: str, output: str | None,
     assert (response.error.type if response.error else response.text) == expected
 
 
-def test_a_call_is_repeated_as_often_as_asked() -> None:
+def test_retries_stop_at_the_configured_maximum() -> None:
     assert against("retry-after/seconds?after=3&s=0", retries=2).text == "at last"
 
 
-def test_an_agent_that_is_not_there_cannot_be_connected_to() -> None:
+def test_an_unreachable_agent_is_a_connection_error() -> None:
     async def run() -> Response:
         async with Agent(lambda _: Told(b"")) as gone:
             url = gone.url
@@ -766,7 +766,7 @@ def test_an_agent_that_is_not_there_cannot_be_connected_to() -> None:
     assert (response.error.type, response.error.fault) == ("connect", "infrastructure")
 
 
-def test_the_caller_may_give_the_transport_and_with_it_the_egress_policy() -> None:
+def test_the_caller_can_pass_a_transport_with_its_egress_policy() -> None:
     async def run() -> Response:
         config = {"url": "http://127.0.0.1:9/", "retries": 0}
         async with Transport(PublicOnly()) as transport:

@@ -32,14 +32,14 @@ async def _given_up_after(turns: int) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pipes that asyncio has not come to
-def test_a_program_may_be_given_up_while_it_starts() -> None:
+def test_a_program_can_be_cancelled_while_it_starts() -> None:
     async def main() -> list[int]:
         return [turns for turns in range(TURNS) if not await _given_up_after(turns)]
 
     assert event_loop.run(main()) == []
 
 
-def test_a_program_may_end_without_having_read_its_input(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_can_exit_without_reading_its_input(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         for arguments in (("true",), ("sh", "-c", "exec 0<&-; sleep 0.05")):
             ended = await run_program(

@@ -163,7 +163,7 @@ def fault(response: Response) -> tuple[str, str]:
         ("any_order", "m hi 7 1 {}"),
     ],
 )
-def test_a_function_answers(ask: Ask, function: str, text: str) -> None:
+def test_a_function_returns_the_answer(ask: Ask, function: str, text: str) -> None:
     response = ask(function, "hi", model="m")
     assert (response.status, response.text, response.trajectory) == ("success", text, None)
     assert response.latency_ms is not None
@@ -176,20 +176,20 @@ def test_a_function_answers(ask: Ask, function: str, text: str) -> None:
         ("pieces", "agent.py:pieces returned <generator object pieces"),
     ],
 )
-def test_what_is_not_an_answer_is_a_bad_response(ask: Ask, function: str, expected: str) -> None:
+def test_an_invalid_return_value_is_a_bad_response(ask: Ask, function: str, expected: str) -> None:
     kind, message = fault(ask(function, "hi"))
     assert kind == "bad_response"
     assert message.startswith(expected)
 
 
 class TestExceptions:
-    def test_are_an_agent_error_with_their_place(self, ask: Ask) -> None:
+    def test_exceptions_are_agent_errors_with_their_location(self, ask: Ask) -> None:
         line = SOURCE.splitlines().index('def raises(text): raise LookupError("no " + text)') + 1
         response = ask("raises", "hi")
         assert response.status == "error"
         assert fault(response) == ("agent_error", f"LookupError: no hi (agent.py:{line} in raises)")
 
-    def test_keep_the_users_frames_and_no_others(self, ask: Ask) -> None:
+    def test_exceptions_have_only_the_frames_of_the_user(self, ask: Ask) -> None:
         error = ask("raises", "hi").error
         assert error is not None
         assert error.traceback is not None
@@ -199,31 +199,33 @@ class TestExceptions:
         assert lines[-1] == "LookupError: no hi"
         assert "gradeline/" not in error.traceback
 
-    def test_an_exit_is_one(self, ask: Ask) -> None:
+    def test_an_exit_is_an_exception(self, ask: Ask) -> None:
         kind, message = fault(ask("leaves", "hi"))
         assert kind == "agent_error"
         assert message.startswith("SystemExit: 3 (agent.py:")
 
-    def test_name_the_turn(self, ask: Ask) -> None:
+    def test_exceptions_name_the_turn(self, ask: Ask) -> None:
         kind, message = fault(ask("fails_at_b", ["a", "b", "c"]))
         assert kind == "agent_error"
         assert message.startswith("turn 2 of 3: ValueError: not b (agent.py:")
 
 
 class TestPrints:
-    def test_are_kept_with_the_answer(self, ask: Ask) -> None:
+    def test_output_is_stored_with_the_answer(self, ask: Ask) -> None:
         assert ask("prints", "hi").output == "out hi\n"
         assert ask("shout", "hi").output is None
 
-    def test_are_kept_with_a_failure(self, ask: Ask) -> None:
+    def test_output_is_stored_with_a_failure(self, ask: Ask) -> None:
         response = ask("prints_and_raises", "hi")
         assert response.error is not None
         assert response.output == "warn hi\n"
 
-    def test_of_all_turns_are_kept(self, ask: Ask) -> None:
+    def test_output_of_all_turns_is_stored(self, ask: Ask) -> None:
         assert ask("prints", ["a", "b"]).output == "out a\nout b\n"
 
-    def test_of_this_process_appear_on_standard_error(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_output_of_this_process_appears_on_standard_error(
+        self, folder: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert in_this_process(folder, "prints", Sample(1, "hi")).output == "out hi\n"
         assert capsys.readouterr() == ("", "out hi\n")
 
@@ -238,7 +240,7 @@ class TestConversations:
         assert texts(ask("heard", ["a", "b"])) == ["user: a", "user: a | assistant: user: a | user: b"]
         assert ask("heard", "a").text == "user: a"
 
-    def test_what_a_function_does_to_its_messages_changes_nothing(self, ask: Ask) -> None:
+    def test_changes_of_the_messages_by_a_function_have_no_effect(self, ask: Ask) -> None:
         assert texts(ask("breaks_history", ["a", "b"])) == ["ok", "ok"]
 
     @pytest.mark.parametrize("function", ["counts", "counts_later"])
@@ -255,7 +257,7 @@ class TestConversations:
 
         assert asyncio.run(body()) == [["a 1", "b 2"]] * 3
 
-    def test_a_session_holds_anything(self, ask: Ask) -> None:
+    def test_a_session_can_contain_anything(self, ask: Ask) -> None:
         assert texts(ask("keeps_a_lambda", ["a", "b"])) == ["kept", "kept"]
 
     def test_a_function_of_sample_and_session_is_called_once_per_turn(self, ask: Ask) -> None:
@@ -266,7 +268,7 @@ class TestConversations:
         assert response.trajectory == Trajectory.of_turn_texts(["a 1", "b 1"])
         assert response.text == "b 1"
 
-    def test_a_function_of_the_sample_that_returns_one_text_is_told_what_to_do(self, ask: Ask) -> None:
+    def test_a_function_of_the_sample_that_returns_one_text_gets_the_remedy(self, ask: Ask) -> None:
         assert fault(ask("by_sample", ["a", "b", "c"])) == (
             "bad_response",
             "agent.py:by_sample returned 1 answer for 3 user turns; it takes the whole sample, so it is"
@@ -288,7 +290,7 @@ class TestConversations:
     def test_a_returned_history_is_not_doubled(self, ask: Ask) -> None:
         assert texts(ask("history_and_more", ["a", "b"])) == ["1", "3"]
 
-    def test_tool_calls_of_earlier_turns_come_back_as_they_were_returned(self, ask: Ask) -> None:
+    def test_tool_calls_of_earlier_turns_are_passed_back_unchanged(self, ask: Ask) -> None:
         response = ask("tools", ["a", "b"])
         call = ToolCall("look", '{"at": 1}', "1")
 
@@ -315,14 +317,14 @@ class TestMemory:
     def test_without_an_option_there_is_no_limit(self, folder: Path) -> None:
         assert in_worker(folder, "address_space", Sample(1, "hi")).text == "-1"
 
-    def test_is_limited_where_an_option_says_so(self, folder: Path) -> None:
+    def test_memory_is_limited_by_the_option(self, folder: Path) -> None:
         assert in_worker(folder, "address_space", Sample(1, "hi"), memory="512MiB").text == str(512 * 1024**2)
         kind, message = fault(in_worker(folder, "greedy", Sample(1, "hi"), memory="512MiB"))
         assert kind == "memory"
         assert message.startswith("MemoryError (agent.py:")
         assert message.endswith("; its limit is 512 MiB, raise it with memory:")
 
-    def test_decides_no_answer_and_so_is_not_part_of_the_fingerprint(self) -> None:
+    def test_memory_limit_is_not_part_of_the_fingerprint(self) -> None:
         config = {"function": "agent.py:f"}
         assert create("python", {**config, "memory": "1GiB"}).fingerprint == create("python", config).fingerprint
 
@@ -333,7 +335,7 @@ class TestMemory:
             ({"memory": "1GiB", "isolation": "none"}, "has no effect with isolation: none"),
         ],
     )
-    def test_a_limit_that_cannot_be_kept_is_refused(self, config: dict[str, str], message: str) -> None:
+    def test_a_limit_that_cannot_be_enforced_is_refused(self, config: dict[str, str], message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             create("python", {"function": "agent.py:f", **config})
 
@@ -353,7 +355,7 @@ def test_a_function_that_was_not_loaded_is_refused() -> None:
         asyncio.run(body())
 
 
-def test_a_function_given_here_that_takes_no_input_is_refused() -> None:
+def test_a_passed_function_without_an_input_is_refused() -> None:
     async def body() -> None:
         async with create("python", {"function": "f", "isolation": "none"}, context=context(function=lambda: "")):
             pass

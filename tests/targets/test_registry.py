@@ -52,14 +52,14 @@ def test_importing_the_layer_loads_no_http_client() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_target_is_what_the_engine_asks_for() -> None:
+def test_a_target_implements_the_protocol_of_the_engine() -> None:
     target: Target = FixedTarget()
     assert isinstance(target, Target)
     assert FixedTarget().model is None
 
 
 @pytest.mark.parametrize("kind", RESPONSE_POLICY)
-def test_an_agents_failure_is_a_response(kind: str) -> None:
+def test_a_failure_of_the_agent_is_a_response(kind: str) -> None:
     response = ask(FixedTarget({"text": "s3cr3t"}, ["s3cr3t"]), kind)
     assert response.error is not None
     assert response.status == ("timeout" if kind == "timeout" else "error")
@@ -68,7 +68,7 @@ def test_an_agents_failure_is_a_response(kind: str) -> None:
     assert response.latency_ms is not None
 
 
-def test_text_is_cleaned_and_capped() -> None:
+def test_text_is_cleaned_and_truncated() -> None:
     assert ask(FixedTarget({"text": "é" * 5_000_000})).status == "success"
     too_large = ask(FixedTarget({"text": "é" * 5_000_001}))
     assert too_large.error is not None
@@ -79,7 +79,11 @@ def test_limits_are_plain_options_outside_the_fingerprint() -> None:
     target = FixedTarget({"concurrency": 3, "rate": {"calls": 60, "per": "minute"}})
     assert (target.options.concurrency, target.options.rate) == (3, RateLimit(calls=60, per="minute"))
     assert target.fingerprint == FixedTarget().fingerprint
-    assert [RateLimit(calls=1).seconds, RateLimit(calls=1, per="hour").seconds, RateLimit(calls=1, per=2.5).seconds] == [1, 3600, 2.5]
+    assert [
+        RateLimit(calls=1).seconds,
+        RateLimit(calls=1, per="hour").seconds,
+        RateLimit(calls=1, per=2.5).seconds,
+    ] == [1, 3600, 2.5]
 
 
 @pytest.mark.parametrize(

@@ -58,14 +58,14 @@ def test_an_exported_response_needs_no_schema(path: Path) -> None:
     assert replay(path, 1)[0].text == "x"
 
 
-def test_a_case_that_is_not_there_is_a_bad_response(path: Path) -> None:
+def test_a_missing_case_is_a_bad_response(path: Path) -> None:
     write(path, {"id": 1, "text": "one"})
     [response] = replay(path, "7")
     assert response.error == ErrorInfo("bad_response", "no stored response for case '7'", Fault.AGENT)
     assert response.status == "error"
 
 
-def test_repeats_of_a_case_are_given_in_turn(path: Path) -> None:
+def test_repeats_of_a_case_are_replayed_in_order(path: Path) -> None:
     write(path, {"id": 1, "text": "a"}, {"id": 2, "text": "c"}, {"id": "1", "text": "b"})
     assert [response.text for response in replay(path, 1, 1, 2, 1, 2)] == ["a", "b", "c", "a", "c"]
 
@@ -90,7 +90,7 @@ def test_hostile_text_is_cleaned(path: Path) -> None:
     assert (response.text, response.cleaned) == ("a\u2400b", True)
 
 
-def test_a_stored_run_is_read_through_the_caller() -> None:
+def test_a_stored_run_is_read_by_the_function_of_the_caller() -> None:
     async def ask() -> list[Response]:
         stored = {"1": STORED}
         context = TargetContext(responses=lambda sample: stored.get(sample.case_key))
@@ -109,7 +109,7 @@ def test_a_run_without_a_store_cannot_be_opened() -> None:
 
 
 @pytest.mark.parametrize("config", [{}, {"run": "a", "responses": "b"}, {"responses": "b", "cached": "c"}])
-def test_one_source_is_named(config: dict[str, Any]) -> None:
+def test_exactly_one_source_is_required(config: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="write one of run: ID, responses: FILE and cached: FOLDER"):
         create("replay", config)
 
@@ -148,23 +148,23 @@ class TestResultsOfLetta:
 
         return asyncio.run(ask())
 
-    def test_are_given_in_turn(self, home: Path) -> None:
+    def test_results_are_replayed_in_order(self, home: Path) -> None:
         sample = Sample(id="1", input="Capital of France?")
         first, second, third = self.ask(home, sample, sample, sample)
         assert first == Response(text="Paris", trajectory=Trajectory.of_text("Paris"), latency_ms=500.0)
         assert (second.text, third.text) == ("Lyon", "Paris")
 
-    def test_never_ask_for_what_is_not_there(self, home: Path) -> None:
+    def test_results_without_the_case_are_a_bad_response(self, home: Path) -> None:
         [response] = self.ask(home, Sample(id=2, input="Capital of Italy?"))
         assert response.error == ErrorInfo("bad_response", "no stored response for case '2'", Fault.AGENT)
 
-    def test_refuse_another_question(self, home: Path) -> None:
+    def test_results_of_another_question_are_refused(self, home: Path) -> None:
         with pytest.raises(
             ConfigError, match=r"case '1': input: the input of the dataset is 'Why\?', but .* 'Capital of France\?'"
         ):
             self.ask(home, Sample(id=1, input="Why?"))
 
-    def test_tell_a_wrong_question_before_it_is_asked(self, home: Path) -> None:
+    def test_another_question_is_reported_before_the_call(self, home: Path) -> None:
         async def look() -> list[int]:
             async with create("replay", {"cached": str(home)}) as target:
                 asked = [Sample(id=1, input="Capital of France?"), Sample(id=1, input="Why?"), Sample(id=9, input="?")]
@@ -172,19 +172,19 @@ class TestResultsOfLetta:
 
         assert asyncio.run(look()) == [0, 1, 0]
 
-    def test_are_those_of_the_model_that_is_named(self, home: Path) -> None:
+    def test_results_are_those_of_the_named_model(self, home: Path) -> None:
         assert self.ask(home, Sample(id=1, input="Capital of France?"), model="openai/gpt")[0].text == "Paris"
         with pytest.raises(ConfigError, match="has no results of 'other'; it has openai/gpt"):
             self.ask(home, model="other")
 
-    def test_show_their_model_though_it_was_not_named(self, home: Path) -> None:
+    def test_results_show_their_model_without_naming_it(self, home: Path) -> None:
         async def look() -> tuple[str | None, dict[str, Any]]:
             async with create("replay", {"cached": str(home)}) as target:
                 return target.model, target.shown
 
         assert asyncio.run(look()) == ("openai/gpt", {"cached": str(home), "model": "openai/gpt"})
 
-    def test_have_the_fingerprint_of_their_content(self, home: Path) -> None:
+    def test_results_have_the_fingerprint_of_their_content(self, home: Path) -> None:
         def fingerprint(**options: str) -> str:
             return create("replay", {"cached": str(home), **options}).fingerprint
 
@@ -195,7 +195,7 @@ class TestResultsOfLetta:
             file.write("\n")
         assert fingerprint() != before
 
-    def test_that_cannot_be_read_are_a_config_fault(self, tmp_path: Path) -> None:
+    def test_unreadable_results_are_a_config_error(self, tmp_path: Path) -> None:
         target = create("replay", {"cached": str(tmp_path / "none")})
         with pytest.raises(ConfigError, match="does not exist"):
             asyncio.run(target.open())

@@ -28,14 +28,14 @@ def asked(tree: object, turn: str, model: str | None) -> bytes:
 
 
 @given(tree=TREES, turn=TEXTS, model=st.one_of(st.none(), TEXTS))
-def test_json_written_around_the_input_is_that_of_the_filled_tree(tree: Any, turn: str, model: str | None) -> None:
+def test_json_written_around_the_input_equals_the_filled_tree(tree: Any, turn: str, model: str | None) -> None:
     around = JsonAroundInput.of({"body": tree}, model)
     assert around is not None
     assert around.fill(turn) == asked({"body": tree}, turn, model)
 
 
 @pytest.mark.parametrize("turn", ["", '"\\', "{{input}}", "\ude00 \ud83d", "\x00\u2028é😀"])
-def test_any_input_is_escaped_in_its_place(turn: str) -> None:
+def test_any_input_is_escaped(turn: str) -> None:
     tree = {"whole": "{{input}}", "part": ["\ud83d{{input}}!"], "{{input}}": 1}
     around = JsonAroundInput.of(tree, None)
     assert around is not None
@@ -43,5 +43,5 @@ def test_any_input_is_escaped_in_its_place(turn: str) -> None:
 
 
 @pytest.mark.parametrize("leaf", ["{{id}}", "of {{metadata.town}}", "{{session}}", float("nan"), {1, 2}])
-def test_a_tree_that_needs_more_than_the_input_is_not_written_beforehand(leaf: object) -> None:
+def test_a_tree_with_other_placeholders_is_not_prepared(leaf: object) -> None:
     assert JsonAroundInput.of({"input": "{{input}}", "more": [leaf]}, "large") is None

@@ -44,13 +44,13 @@ class TestComparison:
         assert (found.improved, found.worse, found.same) == (9, 0, 31)
         assert compared(BEFORE, [1.0] * 40).decision == "better"
 
-    def test_clusters_of_one_are_as_no_clusters(self) -> None:
+    def test_clusters_of_one_equal_no_clusters(self) -> None:
         alone = [f"document {place}" for place in range(40)]
         found, plain = compared(BEFORE, [1.0] * 40, alone), compared(BEFORE, [1.0] * 40)
         assert found.clusters == 40
         assert (found.p_value, found.difference_ci, found.test) == (plain.p_value, plain.difference_ci, plain.test)
 
-    def test_a_case_without_a_cluster_is_not_in_that_of_its_name(self) -> None:
+    def test_a_case_without_a_cluster_does_not_join_one_with_its_name(self) -> None:
         found = compared([0.0] * 8, [1.0] * 8, ["c7", "c7", *[None] * 6])
         assert found.clusters == 7
 
@@ -61,7 +61,7 @@ class TestComparison:
             (5, "20 cases in 5 clusters, and fewer than 6 clusters decide nothing; add cases of other clusters"),
         ],
     )
-    def test_few_clusters_decide_nothing_whatever_they_say(self, clusters: int, message: str) -> None:
+    def test_few_clusters_decide_nothing_whatever_their_scores(self, clusters: int, message: str) -> None:
         names = [f"d{place % clusters}" for place in range(20)]
         for before, after in (([0.0] * 20, [1.0] * 20), ([1.0] * 20, [0.0] * 20), ([1.0] * 20, [1.0] * 20)):
             found = compared(before, after, names, margin=0.5)
@@ -71,7 +71,7 @@ class TestComparison:
         found = compared([0.0] * 18, [1.0] * 18, [f"d{place % 6}" for place in range(18)])
         assert (found.decision, found.p_value) == ("better", pytest.approx(2 / 2**6))
 
-    def test_the_cases_that_would_settle_it_come_in_clusters(self) -> None:
+    def test_the_estimate_of_required_cases_counts_clusters(self) -> None:
         before, after = [1.0] * 120, [1.0] * 114 + [0.0] * 6
         names = [f"d{place // 3}" for place in range(120)]
         found, plain = compared(before, after, names), compared(before, after)
@@ -80,7 +80,7 @@ class TestComparison:
         assert 2 * plain.cases_to_decide < found.cases_to_decide < 4 * plain.cases_to_decide
         assert f"{found.cases_to_decide:,} cases in {found.cases_to_decide // 3:,} clusters in all" in found.reasons[-1]
 
-    def test_missing_scores_leave_their_clusters(self) -> None:
+    def test_missing_scores_are_left_out_of_their_clusters(self) -> None:
         pairs = PairedScores(
             [f"c{place}" for place in range(8)],
             [(1.0,)] * 8,

@@ -41,7 +41,7 @@ def table(up: int, down: int, same: int, margin: float = 0.02) -> GraderComparis
 
 
 class TestOneGrader:
-    def test_all_that_is_said(self) -> None:
+    def test_the_complete_result(self) -> None:
         paired = PairedScores(
             ["a", "b", "c", "d", "e"], once([1.0, 0.0, 0.0, 1.0, 1.0]), once([1.0, 1.0, 1.0, 0.0, None]), ["f"], ["g"]
         )
@@ -78,14 +78,14 @@ class TestOneGrader:
         )
         assert found.pairs == 4
 
-    def test_json_has_the_names_of_the_contract(self) -> None:
+    def test_json_has_the_documented_names(self) -> None:
         assert set(table(1, 2, 3).to_data()) == {
             "baseline", "candidate", "difference", "difference_ci", "test", "p_value", "p_adjusted", "improved", "worse",
             "same", "missing", "decision", "cases_to_decide", "changed", "edited", "coverage", "difference_bounds",
             "reasons", "clusters", "noise_threshold", "skewed", "largest_drops", "noise", "within_noise",
         }  # fmt: skip
 
-    def test_without_a_pair_nothing_is_said(self) -> None:
+    def test_without_a_pair_there_is_no_result(self) -> None:
         found = compare_cases(PairedScores([], [], [], ["a"]))
         assert (found.baseline, found.difference_ci, found.test, found.p_value) == (None, None, None, None)
         assert (found.pairs, found.missing, found.decision, found.cases_to_decide) == (0, 1, "undecided", None)
@@ -97,7 +97,7 @@ class TestOneGrader:
         assert compared([0.0, 0.5], [1.0, 1.0]).test == "sign_flip_exact"
         assert compared(many, many[::-1]).test == "paired_t"
 
-    def test_p_is_that_of_the_test(self) -> None:
+    def test_p_equals_that_of_the_test(self) -> None:
         assert table(8, 2, 10).p_value == stats.mcnemar(8, 2).mid_p
         changes = [0.3, -0.1, 0.2, 0.2, 0.4, 0.1]
         assert compared([0.5] * 6, [0.5 + change for change in changes]).p_value == stats.sign_flip_test(changes)
@@ -115,7 +115,7 @@ class TestTheRule:
             assert compared(candidate, baseline).decision in ("worse", "undecided")
         assert found >= 19
 
-    def test_an_equal_candidate_seldom_differs_significantly(self) -> None:
+    def test_an_equal_candidate_rarely_differs_significantly(self) -> None:
         random = Random(3)
         alarms = 0
         for _ in range(300):
@@ -164,7 +164,7 @@ class TestTheRule:
             (0.05, (-0.1, 0.2), 0.5, "undecided"),
         ],
     )
-    def test_the_margin_says_how_much_worse_is_still_not_worse(
+    def test_a_loss_within_the_margin_is_not_worse(
         self, difference: float, interval: tuple[float, float], p: float, decision: str
     ) -> None:
         assert decide_difference(difference, interval, p, 0.02) == decision
@@ -210,7 +210,7 @@ class TestCoverage:
         assert compare_cases(less, ComparisonRule(margin=0.5)).decision == "undecided"
         assert compare_cases(more, ComparisonRule(margin=0.5)).decision == "not_worse"
 
-    def test_repeats_count_with_their_mean_however_many_there_are(self) -> None:
+    def test_any_number_of_repeats_counts_with_their_mean(self) -> None:
         """Three repeats against two: 2/3 against 1/2, in 60 cases."""
         paired = PairedScores([str(n) for n in range(60)], [(1.0, 1.0, 0.0)] * 60, [(1.0, 0.0)] * 60)
         found = compare_cases(paired)
@@ -240,19 +240,19 @@ class TestAnOpenQuestion:
 
 
 class TestNoise:
-    def test_it_is_the_reach_of_chance_where_both_are_equally_good(self) -> None:
+    def test_noise_is_the_range_of_chance_for_equal_candidates(self) -> None:
         found = table(10, 10, 80)
         assert found.noise_threshold == pytest.approx(1.959964 * (21 / 102 / 100) ** 0.5, rel=1e-6)
         assert found.difference_ci is not None
         assert found.noise_threshold == pytest.approx(found.difference_ci[1], rel=0.1)
 
-    def test_equal_cases_leave_room_for_some_and_more_of_them_less(self) -> None:
+    def test_more_equal_cases_have_less_noise(self) -> None:
         thresholds = [table(0, 0, cases).noise_threshold for cases in (1, 10, 100, 1_000)]
         assert thresholds == sorted(thresholds, reverse=True, key=lambda one: one or 0.0)
         assert all(one is not None and 0.0 < one <= 1.0 for one in thresholds)
 
     @pytest.mark.parametrize("cases", [50, 200])
-    def test_equal_candidates_stay_within_it_95_times_of_100(self, cases: int) -> None:
+    def test_equal_candidates_stay_within_the_noise_95_times_of_100(self, cases: int) -> None:
         """400 rounds: the standard error of the simulation is 1.1 points."""
         random = Random(cases)
         rounds, within = 400, 0
@@ -263,12 +263,12 @@ class TestNoise:
             within += abs(sum(changes) / cases) <= stats.noise_threshold(changes)
         assert 0.92 <= within / rounds <= 0.98
 
-    def test_without_a_pair_there_is_none(self) -> None:
+    def test_without_a_pair_there_is_no_noise(self) -> None:
         assert compare_cases(PairedScores([], [], [])).noise_threshold is None
 
 
 class TestLargestDrops:
-    def test_they_are_the_cases_that_fell_most(self) -> None:
+    def test_largest_drops_are_the_cases_that_fell_most(self) -> None:
         found = compared([0.9, 0.5, 1.0, 0.4, 0.8, 0.7, 0.6, 0.3], [0.8, 0.9, 0.1, 0.4, 0.6, 0.5, 0.1, 0.0])
         assert found.largest_drops == (
             Drop("c2", 1.0, 0.1),
@@ -278,7 +278,7 @@ class TestLargestDrops:
             Drop("c5", 0.7, 0.5),
         )
 
-    def test_they_matter_where_small_gains_can_hide_them(self) -> None:
+    def test_dependence_on_symmetry_is_flagged_where_small_gains_can_hide_drops(self) -> None:
         gains = [0.5] * 98
         few = compared([0.5] * 9 + [0.9], [0.55] * 9 + [0.45])
         rare = compared([*gains, 1.0, 1.0], [0.52] * 98 + [0.02, 0.02])
@@ -291,7 +291,7 @@ class TestLargestDrops:
         ]
         assert [drop.case for drop in rare.largest_drops] == ["c98", "c99"]
 
-    def test_pass_and_fail_hide_none(self) -> None:
+    def test_pass_and_fail_do_not_depend_on_symmetry(self) -> None:
         assert table(40, 1, 10).depends_on_symmetry is False
 
 
@@ -357,7 +357,7 @@ class TestChangesBelowTheNoise:
         assert (found.test, found.noise_threshold) == (counted.test, counted.noise_threshold)
         assert found.cases_to_decide == counted.cases_to_decide
 
-    def test_the_interval_of_a_look_is_too(self) -> None:
+    def test_the_interval_of_an_interim_look_is_of_the_changes_that_count(self) -> None:
         look = Look(3, 0.05)
         counted = compare_cases(PairedScores(self.CASES, once(self.BEFORE), once([0.5, 0.5, 0.7, 0.4, 0.5]), look=look))
         assert self.found(look=look).difference_ci == counted.difference_ci
@@ -398,7 +398,7 @@ class TestChangesBelowTheNoise:
         # the third is from 0.005 to 0, which is noise, or to 1
         assert compare_cases(paired).difference_bounds == pytest.approx((0.2 / 3, 1.195 / 3))
 
-    def test_it_says_in_words_what_it_did(self) -> None:
+    def test_the_result_explains_the_noise_threshold(self) -> None:
         assert self.found().noise_rule == (
             "changes below 0.010 count as same (2 of 5 cases); with them the difference is +0.0206"
         )

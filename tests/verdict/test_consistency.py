@@ -36,7 +36,7 @@ def test_k_of_n_repeats_of_a_case_must_pass(k: int, share: float) -> None:
     assert result(column(*TRIES.values()), k=k, n=3, value=share * 100 + 1).result == "fail"
 
 
-def test_the_share_is_bounded_as_fraction_or_percentage() -> None:
+def test_the_bound_can_be_a_fraction_or_a_percentage() -> None:
     assert result(column(*TRIES.values()), k=2, n=3, value=50).result == "pass"
     assert result(column(*TRIES.values()), k=2, n=3, value=51).result == "fail"
 
@@ -71,13 +71,13 @@ def test_a_repeat_passes_as_it_was_graded() -> None:
     assert result(graded, k=1, n=2, pass_threshold=0.5).observed == 0.5
 
 
-def test_a_case_with_too_few_repeats_takes_its_passes_with_it() -> None:
+def test_a_case_with_too_few_repeats_is_left_out_with_its_passes() -> None:
     graded = column([0.9], [0.9, 0.1])._replace(passes=[1, 0, 1])
     assert result(graded, k=2, n=2).observed == 0.0
     assert result(graded, k=1, n=2).observed == 1.0
 
 
-def test_the_result_says_all_that_a_report_shows() -> None:
+def test_the_result_has_everything_a_report_shows() -> None:
     assert result(column(*TRIES.values()), k=2, n=3) == GateResult(
         kind="consistency",
         metric_key="exact",
@@ -100,7 +100,7 @@ def test_the_interval_is_over_cases() -> None:
 
 
 class TestMissingRepeats:
-    def test_a_case_with_too_few_is_left_out_and_missed_by_the_coverage(self) -> None:
+    def test_a_case_with_too_few_repeats_lowers_the_coverage(self) -> None:
         scores = column(*[[1.0, 1.0]] * 9, [1.0], missing=1)
         judged = result(scores, k=1, n=2)
         assert (judged.result, judged.observed) == ("undecided", 1.0)
@@ -110,11 +110,11 @@ class TestMissingRepeats:
         )
         assert result(scores, k=1, n=2, coverage_floor=0.9).result == "pass"
 
-    def test_a_pass_seen_early_does_not_let_an_unfinished_case_in(self) -> None:
+    def test_an_early_pass_does_not_include_an_unfinished_case(self) -> None:
         judged = result(column([1.0], [0.0, 0.0], missing=1), k=1, n=2)
         assert (judged.result, judged.observed) == ("fail", 0.0)
 
-    def test_no_case_with_enough_is_undecided_and_says_the_remedy(self) -> None:
+    def test_too_few_repeats_everywhere_is_undecided_with_the_remedy(self) -> None:
         for scores in (column([1.0], [1.0]), ScoreColumn([1.0, 1.0], 2)):
             judged = result(scores, pass_hat=3)
             assert (judged.result, judged.observed) == ("undecided", None)
@@ -127,16 +127,16 @@ class TestMissingRepeats:
 class TestFailedCalls:
     SCORES = ScoreColumn([1.0, 1.0, 1.0], 4, 1, [0, 0, 1], [1])
 
-    def test_they_are_missing(self) -> None:
+    def test_failed_calls_are_missing(self) -> None:
         judged = result(self.SCORES, k=2, n=2)
         assert (judged.result, judged.observed) == ("undecided", 1.0)
 
-    def test_they_are_repeats_that_failed_where_the_gate_says_so(self) -> None:
+    def test_failed_calls_are_failed_repeats_if_the_gate_counts_them(self) -> None:
         judged = result(self.SCORES, k=2, n=2, agent_errors="fail")
         assert (judged.result, judged.observed) == ("pass", 0.5)
         assert judged.reasons[1:] == ("exact: 1 failed call counts as 0",)
 
-    def test_one_whose_case_is_not_known_belongs_to_none(self) -> None:
+    def test_a_failed_call_of_an_unknown_case_belongs_to_no_case(self) -> None:
         unplaced = self.SCORES._replace(failed_cases=())
         judged = result(unplaced, k=2, n=2, agent_errors="fail")
         assert (judged.result, judged.observed) == ("undecided", 1.0)
@@ -173,7 +173,9 @@ def test_bad_input_is_named(fields: dict[str, Any], problems: list[str]) -> None
     assert [problem for problem in found if problem in problems] == problems
 
 
-def test_a_known_benchmark_gives_its_published_pass_hat(shared_rows: Callable[[str], Iterator[dict[str, Any]]]) -> None:
+def test_pass_hat_of_a_benchmark_equals_the_published_value(
+    shared_rows: Callable[[str], Iterator[dict[str, Any]]],
+) -> None:
     rows = list(shared_rows("tau_airline/trajectories.jsonl"))
     scores = ScoreColumn([row["reward"] for row in rows], len(rows), 0, [row["item_id"] for row in rows])
     expected = [0.4, 0.26666666666666666, 0.22, 0.2]

@@ -91,7 +91,7 @@ class TestTruthTable:
         assert said(KINDS[kind], thin, coverage_floor=0.0).result == "pass"
         assert said(KINDS[kind] | {"coverage_floor": 0}, thin).result == "pass"
 
-    def test_a_gate_goes_before_its_suite(self, kind: str) -> None:
+    def test_a_gate_overrides_its_suite(self, kind: str) -> None:
         thin, failed = ScoreColumn([1.0] * 18, 20), ScoreColumn([1.0] * 39, 40, 1)
         assert said(KINDS[kind] | {"coverage_floor": 1}, thin, coverage_floor=0.0).result == "undecided"
         assert said(KINDS[kind] | {"agent_errors": "exclude"}, ScoreColumn([], 9, 9), agent_errors="fail").result == (
@@ -99,7 +99,7 @@ class TestTruthTable:
         )
         assert said(KINDS[kind] | {"coverage_floor": 1}, failed, agent_errors="fail").result == "pass"
 
-    def test_a_judge_that_is_not_calibrated_is_told_and_may_be_refused(self, kind: str) -> None:
+    def test_an_uncalibrated_judge_is_reported_and_may_be_refused(self, kind: str) -> None:
         good, bad = ScoreColumn([1.0] * 20, 20), ScoreColumn([0.0] * 20, 20)
         warned = said(KINDS[kind], good, uncalibrated={"a"})
         assert (warned.result, warned.uncalibrated) == ("pass", True)
@@ -125,7 +125,7 @@ class TestTruthTable:
             )
         assert said(KINDS[kind], ScoreColumn([1.0] * 20, 20), orders={"a": fair, "b": biased}).result == "pass"
 
-    def test_reasons_and_results_are_there_and_can_be_written_as_json(self, kind: str) -> None:
+    def test_reasons_and_results_can_be_written_as_json(self, kind: str) -> None:
         for column in (
             ScoreColumn([1.0] * 20, 20),
             ScoreColumn([0.0] * 18, 20, 1),
@@ -147,7 +147,7 @@ class TestTruthTable:
 
 
 class TestFailedCalls:
-    def test_they_change_the_arithmetic_and_are_told(self) -> None:
+    def test_counted_failed_calls_change_the_value_and_are_reported(self) -> None:
         column = ScoreColumn([1.0] * 3, 5, 1)
         verdict = said(KINDS["simple"], column, agent_errors="fail")
         assert verdict.gates[0].observed == 0.75
@@ -157,7 +157,7 @@ class TestFailedCalls:
             "a: 1 failed call counts as 0",
         )
 
-    def test_they_stand_in_their_own_cases(self) -> None:
+    def test_failed_calls_belong_to_their_cases(self) -> None:
         column = ScoreColumn([1.0, 1.0, 1.0], 6, 3, [0, 0, 0], [1, 1, 1])
         placed = said(KINDS["unkinded"], column, agent_errors="fail").gates[0]
         alone = said(KINDS["unkinded"], column._replace(cases=(), failed_cases=()), agent_errors="fail").gates[0]
@@ -165,7 +165,7 @@ class TestFailedCalls:
         assert placed.observed_ci == pytest.approx((0.0945, 0.9055), abs=1e-4)  # as of two cases
         assert alone.observed_ci == pytest.approx((0.1876, 0.8124), abs=1e-4)
 
-    def test_a_lowest_score_may_be_theirs(self) -> None:
+    def test_a_failed_call_can_be_the_lowest_score(self) -> None:
         lowest = {"aggregation": "min", "op": "gt", "value": 0}
         column = ScoreColumn([0.5], 2, 1)
         assert said(lowest, column, coverage_floor=0.5).result == "pass"
@@ -173,7 +173,7 @@ class TestFailedCalls:
 
 
 class TestWithoutAGate:
-    def test_every_thin_grader_is_told(self) -> None:
+    def test_every_grader_with_low_coverage_is_reported(self) -> None:
         columns = {"a": ScoreColumn([1.0], 2, 1), "b": ScoreColumn([], 3), "c": ScoreColumn([1.0], 1)}
         assert decide(None, columns) == Verdict(
             "none",
@@ -183,24 +183,24 @@ class TestWithoutAGate:
             ),
         )
 
-    def test_failed_calls_are_missing_all_the_same(self) -> None:
+    def test_failed_calls_are_missing_without_a_gate_too(self) -> None:
         assert decide(None, {"a": ScoreColumn([1.0], 2, 1)}, agent_errors="fail").reasons != ()
 
-    def test_a_judge_that_is_not_calibrated_decides_nothing_and_is_marked(self) -> None:
+    def test_an_uncalibrated_judge_decides_nothing_and_is_marked(self) -> None:
         verdict = decide(None, {"a": ScoreColumn([1.0], 1)}, uncalibrated=["a"], require_calibrated=True)
         assert verdict == Verdict("none", (), (), True)
 
-    def test_nothing_at_all(self) -> None:
+    def test_no_scores(self) -> None:
         assert decide(None, {}) == Verdict("none")
 
 
-def test_a_reason_is_said_once() -> None:
+def test_a_reason_is_reported_once() -> None:
     twice = {"kind": "logical", "operator": "and", "conditions": [KINDS["simple"], KINDS["simple"] | {"value": 0.4}]}
     verdict = said(twice, ScoreColumn([1.0] * 4, 4), uncalibrated=["a"])
     assert verdict.reasons.count("a: its judge is not calibrated") == 1
 
 
-def test_an_uncalibrated_judge_does_not_undo_what_others_settle() -> None:
+def test_an_uncalibrated_judge_does_not_change_a_verdict_of_others() -> None:
     conditions = [{"metric_key": key, "op": "gte", "value": 0.5} for key in ("a", "b")]
     columns = {"a": ScoreColumn([0.0], 1), "b": ScoreColumn([1.0], 1)}
     given = {"kind": "logical", "operator": "and", "conditions": conditions}
@@ -210,6 +210,6 @@ def test_an_uncalibrated_judge_does_not_undo_what_others_settle() -> None:
     assert decide(gate(given), columns, uncalibrated=["b"], require_calibrated=True).result == "undecided"
 
 
-def test_as_many_scores_as_cases_are_expected() -> None:
+def test_the_number_of_scores_must_equal_that_of_cases() -> None:
     with pytest.raises(ValueError, match="zip"):
         said(KINDS["consistency"], ScoreColumn([1.0, 1.0], 2, 0, [0]))

@@ -49,7 +49,7 @@ def test_the_truth_table_of_three_values(operator: str, conditions: list[str], r
 
 @pytest.mark.parametrize("operator", ["and", "or"])
 @pytest.mark.parametrize("result", ["pass", "fail", "undecided"])
-def test_one_condition_alone_is_that_condition(operator: str, result: str) -> None:
+def test_a_single_condition_is_that_condition(operator: str, result: str) -> None:
     assert verdict(logical(operator, condition(result))).result == result
 
 
@@ -60,7 +60,7 @@ def test_gates_nest() -> None:
     assert verdict(nested).result == "undecided"
 
 
-def test_the_suite_that_letta_ships_means_what_it_says() -> None:
+def test_the_example_suite_of_letta_is_decided_as_documented() -> None:
     given = logical(
         "and",
         {"metric_key": "quality", "aggregation": "avg_score", "op": "gte", "value": 0.6},
@@ -72,7 +72,7 @@ def test_the_suite_that_letta_ships_means_what_it_says() -> None:
     assert verdict(given, good | {"quality": ScoreColumn([0.5, 0.5, 0.5], 3)}).result == "fail"
 
 
-def test_every_kind_of_gate_may_be_a_condition() -> None:
+def test_every_kind_of_gate_can_be_a_condition() -> None:
     columns = {"a": ScoreColumn([1.0, 1.0, 1.0, 0.0], 4, 0, [0, 0, 1, 1])}
     given = logical(
         "or",
@@ -91,7 +91,7 @@ def test_every_kind_of_gate_may_be_a_condition() -> None:
     ]
 
 
-def test_the_reasons_begin_with_the_whole_and_go_down() -> None:
+def test_reasons_go_from_the_gate_to_its_conditions() -> None:
     said = verdict(logical("and", condition("pass"), logical("or", condition("fail"), condition("undecided"))))
     assert said.reasons == (
         "all of 2 conditions must pass: 1 passed, 1 undecided",
@@ -111,7 +111,7 @@ class TestSettings:
     def results(self, given: dict[str, Any], **settings: Any) -> list[str]:
         return [each.result for each in verdict(given, self.THIN, **settings).gates[0].conditions]
 
-    def test_conditions_inherit_them(self) -> None:
+    def test_conditions_inherit_settings(self) -> None:
         both = [condition("a"), condition("b")]
         assert self.results(logical("and", *both)) == ["undecided", "pass"]
         assert self.results(logical("and", *both, coverage_floor=0.8)) == ["pass", "pass"]
@@ -119,11 +119,11 @@ class TestSettings:
         assert self.results(logical("and", *both, coverage_floor=0.9), coverage_floor=0.8) == ["undecided", "pass"]
         assert self.results(logical("and", logical("or", *both), coverage_floor=0.8)) == ["pass"]
 
-    def test_a_condition_goes_before_the_whole(self) -> None:
+    def test_a_condition_overrides_settings_of_the_gate(self) -> None:
         own = condition("a") | {"coverage_floor": 0.5}
         assert self.results(logical("and", own, condition("a"), coverage_floor=0.9)) == ["pass", "undecided"]
 
-    def test_failed_calls_count_where_the_gate_says_so(self) -> None:
+    def test_failed_calls_count_if_the_gate_counts_them(self) -> None:
         strict = condition("a") | {"value": 0.9}
         assert self.results(logical("and", strict, agent_errors="fail")) == ["fail"]
         assert self.results(logical("and", strict, strict | {"agent_errors": "exclude"}, agent_errors="fail")) == [
@@ -131,12 +131,12 @@ class TestSettings:
             "undecided",
         ]
 
-    def test_a_pass_that_does_not_hang_on_the_thin_grader_stands(self) -> None:
+    def test_a_pass_that_does_not_depend_on_the_low_coverage_is_a_pass(self) -> None:
         assert verdict(logical("or", condition("a"), condition("b")), self.THIN).result == "pass"
         assert verdict(logical("and", condition("a"), condition("b")), self.THIN).result == "undecided"
 
 
-def test_it_looks_at_what_its_conditions_look_at_once_each() -> None:
+def test_it_uses_each_grader_of_its_conditions_once() -> None:
     reading = read_gate(
         logical(
             "and",
@@ -188,7 +188,7 @@ def test_bad_input_is_named(given: dict[str, Any], problems: list[str]) -> None:
     assert [str(problem) for problem in reading.problems] == problems
 
 
-def test_nesting_ends_somewhere() -> None:
+def test_nesting_is_limited() -> None:
     def nested(levels: int) -> dict[str, Any]:
         given = condition("a")
         for _ in range(levels):
@@ -201,7 +201,7 @@ def test_nesting_ends_somewhere() -> None:
     assert problem.message == "is nested more than 32 levels deep"
 
 
-def test_raising_a_condition_never_lowers_the_whole() -> None:
+def test_a_better_condition_never_lowers_the_verdict() -> None:
     rank = {"fail": 0, "undecided": 1, "pass": 2}
     for operator, conditions in product(("and", "or"), product(rank, repeat=3)):
         lower = rank[verdict(logical(operator, *map(condition, conditions))).result]

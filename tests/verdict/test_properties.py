@@ -132,7 +132,7 @@ def test_what_was_observed_lies_in_its_interval(
 @pytest.mark.slow
 @settings(max_examples=200)
 @given(LEAVES, columns(), columns(), pairs(), SCORE, SCORE)
-def test_a_higher_floor_only_ever_takes_a_pass_away(
+def test_a_higher_floor_can_only_remove_a_pass(
     gate: dict[str, Any], a: ScoreColumn, b: ScoreColumn, paired: PairedScores, floor: float, other: float
 ) -> None:
     gate = {key: value for key, value in gate.items() if key != "coverage_floor"}
@@ -142,7 +142,7 @@ def test_a_higher_floor_only_ever_takes_a_pass_away(
 
 
 @given(st.lists(LEAVES, min_size=1, max_size=4), columns(), columns(), pairs())
-def test_and_says_the_least_of_its_conditions_and_or_the_most(
+def test_and_is_the_minimum_of_its_conditions_and_or_the_maximum(
     conditions: list[dict[str, Any]], a: ScoreColumn, b: ScoreColumn, paired: PairedScores
 ) -> None:
     rank = {"fail": 0, "undecided": 1, "pass": 2}
@@ -174,13 +174,13 @@ def test_only_the_ratio_of_weights_matters(
 
 
 @given(st.dictionaries(st.text(max_size=8), st.none() | st.booleans() | st.integers() | st.text(max_size=5)))
-def test_reading_never_raises_and_never_gives_a_gate_with_problems(data: dict[str, Any]) -> None:
+def test_reading_never_raises_and_never_returns_a_gate_with_problems(data: dict[str, Any]) -> None:
     reading = read_gate(data, KEYS)
     assert (reading.gate is None) is bool(reading.problems)
 
 
 @given(LEAVES, st.sampled_from([None, [], {}, "x", -1, True, float("nan")]), st.data())
-def test_a_gate_with_one_field_spoilt_is_read_or_refused(given_gate: dict[str, Any], bad: object, data: Any) -> None:
+def test_a_gate_with_one_corrupted_field_is_read_or_refused(given_gate: dict[str, Any], bad: object, data: Any) -> None:
     spoilt = data.draw(st.sampled_from(sorted(given_gate)))
     reading = read_gate({**given_gate, spoilt: bad}, KEYS)
     assert (reading.gate is None) is bool(reading.problems)

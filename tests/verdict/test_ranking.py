@@ -61,7 +61,7 @@ def test_a_run_with_missing_answers_is_not_ranked_above_another_but_can_be_below
     assert below["low", "mid"].winner == "mid"
 
 
-def test_the_intervals_hold_for_all_pairs_together_so_that_they_are_wider() -> None:
+def test_the_simultaneous_intervals_of_all_pairs_are_wider() -> None:
     pair = compared(RUNS)["low", "mid"]
     single = compare_cases(
         PairedScores([*map(str, range(100))], [(x,) for x in RUNS["low"]], [(x,) for x in RUNS["mid"]])
@@ -71,7 +71,7 @@ def test_the_intervals_hold_for_all_pairs_together_so_that_they_are_wider() -> N
     assert pair.difference_ci[1] > single.difference_ci[1]
 
 
-def test_one_pair_has_its_own_interval_and_none_leaves_the_scale() -> None:
+def test_one_pair_has_its_own_interval_and_intervals_stay_within_the_scale() -> None:
     assert interval_scale(1, 50) == 1.0
     assert interval_scale(10, 1_000_001) == pytest.approx(2.807 / 1.960, abs=1e-3)  # normal quantiles, two-sided
     assert widen(0.1, (0.0, 0.2), 1.5) == pytest.approx((-0.05, 0.25))

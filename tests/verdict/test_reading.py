@@ -117,12 +117,12 @@ def test_every_kind_is_read(given: dict[str, Any], gate: Gate) -> None:
         ({"pass_hat": 2, **SIMPLE}, ["kind: is required: with these keys it is 'consistency'"]),
     ],
 )
-def test_what_is_wrong_is_said(given: object, expected: list[str]) -> None:
+def test_every_fault_is_reported(given: object, expected: list[str]) -> None:
     found = [f": {text}" if text.startswith("expected a gate") else text for text in problems(given)]
     assert [text[: len(start)] for text, start in zip(found, expected, strict=True)] == expected
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     assert problems({"kind": "simple", "op": "gtee", "metric_key": "aa", "valu": 1, "coverage_floor": 3}) == [
         "coverage_floor: expected a number from 0 to 1, got 3",
         "op: expected one of gt, gte, lt, lte, eq (did you mean 'gte'?), got 'gtee'",
@@ -175,7 +175,7 @@ def test_names_are_not_checked_where_the_graders_are_not_known() -> None:
         ({"op": "eq", "value": 0}, []),
     ],
 )
-def test_what_is_allowed_but_hardly_meant_is_a_warning(given: dict[str, Any], warnings: list[str]) -> None:
+def test_a_valid_but_suspicious_gate_is_a_warning(given: dict[str, Any], warnings: list[str]) -> None:
     reading = read_gate(given, ["a", "b"])
     assert reading.problems == []
     assert [str(warning) for warning in reading.warnings] == warnings
@@ -192,7 +192,9 @@ def test_what_is_allowed_but_hardly_meant_is_a_warning(given: dict[str, Any], wa
         ({**LOGICAL, "conditions": [REGRESSION, SIMPLE]}, ("b", "a"), ("latest~1",)),
     ],
 )
-def test_a_gate_says_what_it_needs(given: dict[str, Any], graders: tuple[str, ...], baselines: tuple[str, ...]) -> None:
+def test_a_gate_lists_what_it_requires(
+    given: dict[str, Any], graders: tuple[str, ...], baselines: tuple[str, ...]
+) -> None:
     gate = read_gate(given, ["a", "b"]).gate
     assert gate is not None
     assert graders_of(gate, ["a", "b"]) == graders
@@ -200,13 +202,13 @@ def test_a_gate_says_what_it_needs(given: dict[str, Any], graders: tuple[str, ..
 
 
 class TestSchema:
-    def test_it_takes_what_the_reader_takes(self) -> None:
+    def test_the_schema_accepts_what_the_reader_accepts(self) -> None:
         validator = jsonschema_rs.validator_for(gate_schema())
         for given in RIGHT:
             assert problems(given) == []
             assert validator.is_valid(given), given
 
-    def test_each_kind_has_its_own_that_takes_the_same(self) -> None:
+    def test_the_schema_of_each_kind_accepts_the_same(self) -> None:
         for given in RIGHT:
             kind = KINDS[given.get("kind") or "simple"]
             assert jsonschema_rs.validator_for(config_schema(kind)).is_valid(given), given
@@ -230,7 +232,7 @@ class TestSchema:
             {"operator": "and", "conditions": [SIMPLE]},
         ],
     )
-    def test_it_refuses_what_the_reader_refuses(self, given: object) -> None:
+    def test_the_schema_refuses_what_the_reader_refuses(self, given: object) -> None:
         assert problems(given) != []
         assert not jsonschema_rs.validator_for(gate_schema()).is_valid(given)
 

@@ -57,7 +57,7 @@ def test_better_and_not_worse_pass_and_worse_fails(paired: PairedScores, margin:
     assert result(paired, margin=margin).result == said
 
 
-def test_the_result_says_all_that_a_report_shows() -> None:
+def test_the_result_has_everything_a_report_shows() -> None:
     paired = changed(better=30, same=70)
     found = compare_cases(paired)
     assert result(paired) == GateResult(
@@ -77,7 +77,7 @@ def test_the_result_says_all_that_a_report_shows() -> None:
     assert result(changed(worse=30, same=70)).reasons[0].endswith("not worse by more than 0.02 is false")
 
 
-def test_it_says_what_compare_says() -> None:
+def test_it_decides_as_compare_does() -> None:
     for worse in range(12):
         for better in range(12):
             paired = changed(worse=worse, better=better, same=76)
@@ -95,7 +95,7 @@ class TestAFewChanges:
         assert (judged.result == "fail") is (mcnemar(worse, better).mid_p <= 0.05)
 
     @pytest.mark.parametrize(("cases", "said"), [(2, "undecided"), (4, "undecided"), (5, "fail")])
-    def test_equal_differences_are_not_certain_because_they_are_equal(self, cases: int, said: str) -> None:
+    def test_equal_differences_are_not_certain(self, cases: int, said: str) -> None:
         assert result(changed(worse=cases)).result == said
 
     def test_differences_of_many_sizes_are_tested_too(self) -> None:
@@ -104,18 +104,18 @@ class TestAFewChanges:
 
 
 class TestUndecided:
-    def test_it_says_how_many_cases_would_settle_it(self) -> None:
+    def test_it_estimates_the_number_of_cases_to_decide(self) -> None:
         (reason,) = result(changed(worse=2)).reasons
         assert reason.endswith(
             "not worse by more than 0.02 is open; a loss above 1 is ruled out; 14,717 cases in all (14,715 more) settle it"
             " 4 times of 5 if both are equally good"
         )
 
-    def test_no_difference_and_no_margin_are_settled_by_no_number(self) -> None:
+    def test_without_a_difference_or_margin_no_number_of_cases_decides(self) -> None:
         (reason,) = result(changed(worse=1, better=1), margin=0).reasons
         assert reason.endswith("no number of cases shows that it is not worse without a margin")
 
-    def test_one_case_says_nothing_of_the_others(self) -> None:
+    def test_one_case_is_undecided(self) -> None:
         judged = result(changed(better=1))
         assert (judged.result, judged.observed) == ("undecided", 1.0)
 
@@ -126,7 +126,7 @@ class TestUndecided:
         )
         assert result(None).result == result(PairedScores([], [], [])).result == "undecided"
 
-    def test_thin_coverage_of_the_candidate(self) -> None:
+    def test_low_coverage_of_the_candidate(self) -> None:
         thin = {"exact": ScoreColumn([1.0] * 18, 20)}
         assert result(changed(same=18), thin).result == "undecided"
         assert result(changed(worse=18), thin).result == "fail"
@@ -167,7 +167,7 @@ class TestEveryGrader:
         (found,) = decide(gate(), columns, paired=pairs, primary=primary).gates
         return found
 
-    def test_one_that_falls_fails_it(self) -> None:
+    def test_one_significant_loss_fails_the_gate(self) -> None:
         found = self.judged(changed(same=300), changed(worse=300))
         assert (found.result, found.metric_key, found.observed) == ("fail", None, 0.0)
         assert [reason.partition(":")[0] for reason in found.reasons] == ["right", "short"]
@@ -183,14 +183,14 @@ class TestEveryGrader:
             .endswith("2 up, 3 down of 300; a loss above 0.0248 is ruled out")
         )
 
-    def test_one_that_the_baseline_does_not_have_is_named(self) -> None:
+    def test_a_grader_missing_in_the_baseline_is_named(self) -> None:
         found = self.judged(changed(same=300), None)
         assert found.result == "pass"
         assert found.reasons[1] == "short: run 'latest~1' has no scores of the same grader to compare with"
         assert self.judged(changed(same=300), None, ["short"]).result == "undecided"
 
 
-def test_several_baselines_are_kept_apart() -> None:
+def test_several_baselines_are_separate() -> None:
     gates = [{"kind": "regression", "baseline": name, "margin": 0} for name in ("main", "best")]
     reading = read_gate({"kind": "logical", "operator": "and", "conditions": gates}, ["exact"])
     pairs = {("main", "exact"): changed(better=9), ("best", "exact"): changed(worse=9)}

@@ -58,7 +58,7 @@ def observed(scores: list[float], cases: tuple[int, ...] = (), **fields: Any) ->
         ({"aggregation": "p95"}, 1.0, "pass"),
     ],
 )
-def test_a_gate_compares_what_it_says(fields: dict[str, Any], value: float, result: str) -> None:
+def test_a_gate_compares_its_metric(fields: dict[str, Any], value: float, result: str) -> None:
     assert verdict(SCORES, value=value, **fields).result == result
 
 
@@ -84,7 +84,7 @@ class TestWhichCasesPass:
         passes = gate(aggregation="accuracy", **fields).passes(ScoreColumn(scores, 4))
         assert [score for score, passed in zip(scores, passes, strict=True) if passed] == passing
 
-    def test_a_score_is_taken_as_the_grader_gave_it(self) -> None:
+    def test_a_score_is_compared_unrounded(self) -> None:
         assert gate(aggregation="accuracy").passes(ScoreColumn([0.9999999999], 1)) == [0]
 
     @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ class TestWhichCasesPass:
         found = decide(gate(aggregation="accuracy", agent_errors="fail"), {"exact": graded}).gates[0]
         assert found.observed == pytest.approx(2 / 3)
 
-    def test_the_suites_that_letta_ships_mean_what_they_say(self) -> None:
+    def test_the_example_suites_of_letta_are_decided_as_documented(self) -> None:
         whole = {"aggregation": "accuracy", "op": "gte", "value": 100, "pass_op": "gte", "pass_threshold": 1.0}
         assert verdict([1.0, 1.0, 1.0], **whole).result == "pass"
         assert verdict([1.0, 1.0, 0.9], **whole).result == "fail"
@@ -111,20 +111,20 @@ class TestWhichCasesPass:
         assert verdict([1.0, 1.0, 0.0], **most).result == "pass"
         assert verdict([1.0, 0.0, 0.0], **most).result == "fail"
 
-    def test_a_fraction_of_accuracy_is_not_taken_for_a_percentage(self) -> None:
+    def test_a_fraction_of_accuracy_is_not_a_percentage(self) -> None:
         assert verdict([1.0] + [0.0] * 99, aggregation="accuracy", value=0.9).result == "fail"
 
 
 class TestNumbers:
     @pytest.mark.parametrize("scores", [[0.25], [0.0, 1.0], [0.1, 0.2, 0.9], [0.0, 0.1, 0.3, 0.6, 1.0]])
-    def test_percentiles_lie_between_their_neighbours(self, scores: list[float]) -> None:
+    def test_percentiles_are_between_their_neighbours(self, scores: list[float]) -> None:
         backwards = scores[::-1]
         assert gate(aggregation="median").aggregate(ScoreColumn(backwards, 9)) == pytest.approx(median(scores))
         assert gate(aggregation="p50").aggregate(ScoreColumn(backwards, 9)) == pytest.approx(median(scores))
         assert gate(aggregation="min").aggregate(ScoreColumn(backwards, 9)) == scores[0]
         assert gate(aggregation="max").aggregate(ScoreColumn(backwards, 9)) == scores[-1]
 
-    def test_high_percentiles_are_interpolated_in_a_straight_line(self) -> None:
+    def test_high_percentiles_are_interpolated_linearly(self) -> None:
         scores = [0.0, 0.25, 0.5, 0.75, 1.0]
         assert gate(aggregation="p95").aggregate(ScoreColumn(scores, 9)) == pytest.approx(0.95)
         assert gate(aggregation="p99").aggregate(ScoreColumn(scores, 9)) == pytest.approx(0.99)
@@ -132,13 +132,13 @@ class TestNumbers:
         assert gate(aggregation="p99").aggregate(ScoreColumn([0.2, 0.4], 9)) == pytest.approx(0.398)
 
     @pytest.mark.parametrize("op", ["gte", "lte", "eq"])
-    def test_the_last_bit_of_a_mean_decides_nothing(self, op: str) -> None:
+    def test_rounding_of_a_mean_decides_nothing(self, op: str) -> None:
         assert sum([0.7, 0.8, 0.9]) / 3 < 0.8
         assert verdict([0.7, 0.8, 0.9], op=op, value=0.8).result == "pass"
         assert verdict([0.1] * 10, op=op, value=0.1).result == "pass"
 
     @pytest.mark.parametrize("op", ["gt", "lt"])
-    def test_nor_does_it_make_a_number_differ_from_its_bound(self, op: str) -> None:
+    def test_rounding_does_not_make_a_number_differ_from_its_bound(self, op: str) -> None:
         assert verdict([0.7, 0.8, 0.9], op=op, value=0.8).result == "fail"
 
 
@@ -160,7 +160,7 @@ class TestIntervals:
     def test_scores_that_are_all_the_same_are_not_certain(self) -> None:
         assert observed([1.0] * 4).observed_ci == pytest.approx((0.5101, 1.0), abs=1e-4)
 
-    def test_repeats_of_a_case_are_one_witness(self) -> None:
+    def test_repeats_of_a_case_count_as_one_case(self) -> None:
         scores, cases = [1.0, 1.0, 1.0, 0.0, 0.0, 0.0], (0, 0, 0, 1, 1, 1)
         alone = observed(scores, aggregation="accuracy").observed_ci
         repeated = observed(scores, cases, aggregation="accuracy").observed_ci
@@ -168,16 +168,16 @@ class TestIntervals:
         assert repeated == pytest.approx((0.0945, 0.9055), abs=1e-4)
         assert observed([1.0] * 6, cases).observed_ci == pytest.approx((0.3424, 1.0), abs=1e-4)
 
-    def test_one_case_has_none_however_often_it_was_asked(self) -> None:
+    def test_one_case_has_no_interval_however_many_repeats(self) -> None:
         assert observed([1.0]).observed_ci is None
         assert observed([1.0], aggregation="accuracy").observed_ci is None
         assert observed([1.0, 0.0], (7, 7), aggregation="accuracy").observed_ci is None
 
     @pytest.mark.parametrize("aggregation", ["min", "max", "median", "p50", "p95", "p99"])
-    def test_order_statistics_have_none(self, aggregation: str) -> None:
+    def test_order_statistics_have_no_interval(self, aggregation: str) -> None:
         assert observed(SCORES, aggregation=aggregation).observed_ci is None
 
-    def test_a_simple_gate_goes_by_what_was_observed_however_unsure_it_is(self) -> None:
+    def test_a_simple_gate_uses_the_observed_value_whatever_its_interval(self) -> None:
         found = observed([1.0, 0.8], value=0.89)
         assert found.result == "pass"
         assert found.observed_ci is not None
@@ -196,16 +196,16 @@ def test_no_score_at_all_is_undecided() -> None:
     assert (said.result, said.reasons) == ("undecided", ("exact: none of 3 has a score",))
 
 
-def test_the_reason_says_what_was_compared() -> None:
+def test_the_reason_names_what_was_compared() -> None:
     assert verdict(SCORES, value=0.8).reasons == ("exact: avg_score 0.625 ≥ 0.8 is false",)
     assert verdict(SCORES, value=80, aggregation="accuracy").reasons == ("exact: accuracy 0.5 ≥ 0.8 is false",)
 
 
-def test_the_reason_tells_two_close_numbers_apart() -> None:
+def test_the_reason_distinguishes_two_close_numbers() -> None:
     assert verdict([0.79999], value=0.8).reasons == ("exact: avg_score 0.79999 ≥ 0.8 is false",)
 
 
-def test_the_result_says_all_that_a_report_shows() -> None:
+def test_the_result_has_everything_a_report_shows() -> None:
     assert observed(SCORES, value=80, aggregation="accuracy", pass_threshold=0.5) == GateResult(
         kind="simple",
         metric_key="exact",
@@ -231,14 +231,14 @@ def test_the_reason_states_the_gates_own_rule_for_a_case() -> None:
     assert verdict(SCORES, value=0.5, pass_threshold=0.9).reasons == ("exact: avg_score 0.625 ≥ 0.5 is true",)
 
 
-def test_without_a_gate_there_is_no_verdict_but_thin_coverage_is_told() -> None:
+def test_without_a_gate_there_is_no_verdict_but_low_coverage_is_reported() -> None:
     assert decide(None, {"exact": ScoreColumn([1.0], 1)}, 0.95) == Verdict("none", ())
     assert decide(None, {"exact": ScoreColumn([1.0], 2)}, 0.95).reasons == (
         "exact: only 1 of 2 have a score, below the floor of 0.95",
     )
 
 
-def test_the_first_grader_is_meant_when_none_is_named() -> None:
+def test_the_default_grader_is_the_first() -> None:
     columns = {"first": ScoreColumn([1.0], 1), "second": ScoreColumn([0.0], 1)}
     assert decide(gate(), columns, 0.95).result == "pass"
     assert decide(gate(metric_key=None), columns, 0.95).result == "pass"

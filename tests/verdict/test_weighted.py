@@ -22,7 +22,7 @@ def result(columns: dict[str, ScoreColumn] = COLUMNS, **fields: Any) -> GateResu
     return judged
 
 
-def test_the_weighted_mean_is_compared_and_its_parts_are_told() -> None:
+def test_the_weighted_mean_is_compared_and_its_parts_are_reported() -> None:
     assert result(value=0.57) == GateResult(
         kind="weighted_average",
         aggregation="avg_score",
@@ -42,7 +42,7 @@ def test_weights_are_shares_of_their_sum(scale: float) -> None:
     assert result(weights=weights).observed == pytest.approx(0.57)
 
 
-def test_accuracy_is_weighed_as_a_fraction_and_bounded_as_either() -> None:
+def test_accuracy_is_weighted_as_a_fraction_and_its_bound_can_be_a_percentage() -> None:
     columns = {"quality": ScoreColumn([1.0, 0.7], 2), "ascii": ScoreColumn([1.0, 1.0], 2)}
     assert result(columns, aggregation="accuracy", value=65).result == "pass"
     assert result(columns, aggregation="accuracy", value=0.65).result == "pass"
@@ -50,11 +50,11 @@ def test_accuracy_is_weighed_as_a_fraction_and_bounded_as_either() -> None:
 
 
 @pytest.mark.parametrize(("aggregation", "found"), [("min", 0.35), ("max", 0.79), ("median", 0.57), ("p95", 0.768)])
-def test_every_aggregation_can_be_weighed(aggregation: str, found: float) -> None:
+def test_every_aggregation_can_be_weighted(aggregation: str, found: float) -> None:
     assert result(aggregation=aggregation).observed == pytest.approx(found)
 
 
-def test_a_grader_of_weight_0_is_not_looked_at() -> None:
+def test_a_grader_of_weight_0_is_ignored() -> None:
     weights = {"quality": 1, "ascii": 0}
     assert gate(weights=weights).looks_at(["ascii", "quality"]) == ("quality",)
     assert result({"quality": ScoreColumn([0.5], 1), "ascii": ScoreColumn([], 1)}, weights=weights).result == "pass"
@@ -98,7 +98,7 @@ def test_bad_input_is_named(fields: dict[str, Any], problems: list[str]) -> None
     assert [str(problem)[: len(text)] for problem, text in zip(reading.problems, problems, strict=True)] == problems
 
 
-def test_what_is_required_is_said_at_once() -> None:
+def test_everything_required_is_reported_at_once() -> None:
     assert [str(problem) for problem in read_gate({"kind": "weighted_average"}, ["a"]).problems] == [
         "aggregation: is required",
         "weights: is required",
