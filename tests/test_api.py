@@ -1,4 +1,4 @@
-"""Suites from Python: what is run, what comes back, and what is refused."""
+"""Suites from Python: runs, results and refusals."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def problems(suite: Any, **options: Any) -> list[Problem]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project with a suite, in which the test stands."""
+    """A project with a suite, as the current folder."""
     (tmp_path / "suite.yaml").write_text(SUITE)
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "graders.py").write_text(GRADERS)

@@ -1,4 +1,4 @@
-"""The examples do what their READMEs say."""
+"""The examples work as their READMEs describe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def agent() -> Iterator[str]:
-    """The port of a demo agent that runs as its README says."""
+    """The port of a demo agent started as its README describes."""
     command = [sys.executable, "-m", "gradeline.demo.agent", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

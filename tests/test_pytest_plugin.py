@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-import yaml  # noqa: F401 - the runs in here take back what they load, and what is made by C comes but once
+import yaml  # noqa: F401 - runs in this process unload their modules, and C extensions can be loaded only once
 
 import gradeline.api
 from gradeline import compat, pytest_plugin
@@ -30,7 +30,7 @@ gate: {kind: simple, metric_key: right, aggregation: avg_score, op: gte, value: 
 
 @pytest.fixture(autouse=True)
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A project with a suite beside its tests, and the plugin loaded once, whether or not it is installed."""
+    """A project with a suite next to its tests, and the plugin loaded once, whether or not it is installed."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.delenv("GRADELINE_STORE", raising=False)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)

@@ -1,4 +1,4 @@
-"""Windows is not supported, and says so; what needs no Unix works there all the same."""
+"""Windows is not supported, with a message; features that do not need Unix work there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# The standard library and click take the platform's own ways when they are imported: only what comes after sees Windows.
+# The standard library and click detect the platform when they are imported: only later code sees Windows.
 AS_ON_WINDOWS = """
 import asyncio, click, signal, subprocess, sys
 

@@ -1,4 +1,4 @@
-"""A provider's server that answers by a script, and keeps what it was asked."""
+"""A scripted provider server that records its requests."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Provider:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Provider]]:
-    """Starts a provider that gives these replies."""
+    """Starts a provider that returns these replies."""
     with ExitStack() as stack:
         yield lambda *replies: stack.enter_context(Provider(*replies))
 

@@ -113,7 +113,7 @@ def test_concurrent_threads_cannot_exceed_a_limit() -> None:
     assert budget.spent == Spent(50, 100, 0.0, unpriced=50)
 
 
-def test_settling_in_another_task_adds_to_the_estimate() -> None:
+def test_settling_without_an_estimate_adds_to_the_total() -> None:
     budget = BudgetTracker()
     budget.settle(Usage(3, 4, None, 0.5))
     assert budget.spent == Spent(0, 7, 0.5)

@@ -197,7 +197,7 @@ class TestRetries:
         assert (len(server.seen), failed.http_status, failed.attempts, failed.retryable) == (3, status, 3, True)
         assert failed.type == ("rate_limited" if status == 429 else "status")
 
-    def test_a_success_after_a_retry_reports_no_error(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
+    def test_transient_errors_are_retried_until_a_success(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(error("busy"), 529), reply(error("busy"), 429, {"Retry-After": "0"}), reply(chat()))
         assert adapter(server, "openai").complete("hi", CONFIG).content == "ok"
         assert len(server.seen) == 3

@@ -1,4 +1,4 @@
-"""Which failures no later attempt mends, in each provider's words."""
+"""Which errors are permanent, with each provider's error texts."""
 
 from __future__ import annotations
 

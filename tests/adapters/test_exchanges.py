@@ -1,4 +1,4 @@
-"""Recorded exchanges: what each adapter sends and what it makes of the answer, compared whole."""
+"""Recorded exchanges: what each adapter sends and how it reads the response, compared in full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmarks' results are kept as JSON, and the page of the documentation is made from them."""
+"""Benchmark results are stored as JSON, and the documentation page is generated from them."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def write(folder: Path, port: int, **options: object) -> None:
 
 
 class Agent(ThreadingHTTPServer):
-    """Answers with the input, or resets the connection where ``is_down`` says so of the number of the call."""
+    """Answers with the input, or resets the connection if ``is_down`` is true for the number of the call."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""What is asked again and what is not: after Ctrl-C, after edits, with a cache. The agent counts."""
+"""Which calls are repeated and which are not: after Ctrl-C, after edits, with a cache. The agent counts its calls."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def slow(sample, submission):
 
 
 class Agent(ThreadingHTTPServer):
-    """Says what it is asked, and remembers it. It can be made to wait, and to refuse some inputs."""
+    """Echoes and records its inputs. It can be made to wait, and to refuse some inputs."""
 
     daemon_threads = True
 
@@ -63,7 +63,7 @@ class Agent(ThreadingHTTPServer):
         self.refused: set[str] = set()
 
     def wait_for(self, calls: int, running: subprocess.Popen[str]) -> None:
-        """Until so many calls are there, or whoever should make them is gone."""
+        """Wait until this number of calls has arrived, or the calling process has ended."""
         for _ in range(calls):
             while not self.arrived.acquire(timeout=0.2):
                 assert running.poll() is None, running.communicate()
@@ -171,7 +171,7 @@ def write(folder: Path, agent: Agent, target: str = HTTP, *lines: str) -> None:
 
 
 def write_cases(folder: Path, count: int, **edited: str) -> None:
-    """``edited`` gives other inputs to cases."""
+    """``edited`` has new inputs for cases."""
     texts = {f"c{number}": f"q{number}" for number in range(count)} | edited
     rows = [{"id": case, "input": text, "ground_truth": text} for case, text in texts.items()]
     (folder / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -201,7 +201,7 @@ def nobody_left(folder: Path) -> bool:
     for _ in range(100):
         if not left_behind(folder):
             return True
-        sleep(0.05)  # the kernel tells nobody that a process that is not one's own has ended
+        sleep(0.05)  # there is no notification of the end of a process that is not a child
     return False
 
 
@@ -212,7 +212,7 @@ class TestInterrupts:
     CASES = 10
 
     def started(self, folder: Path, agent: Agent, target: str, at_once: int) -> subprocess.Popen[str]:
-        """A run whose agent has been asked as much as it may be at once, and does not answer."""
+        """A run whose agent has received the maximum number of concurrent calls, and does not answer."""
         write(folder, agent, target)
         write_cases(folder, self.CASES)
         agent.may_answer.clear()
@@ -383,7 +383,7 @@ class TestChangedData:
 
 class TestChangedSuite:
     def begun(self, folder: Path, agent: Agent, *lines: str) -> None:
-        """A run that has asked two of its five cases."""
+        """A run that has called the agent for two of its five cases."""
         write(folder, agent, HTTP, *lines)
         write_cases(folder, 5)
         assert gradeline(folder, "run", "suite.yaml", "--quiet", "--budget", "2calls").code == 3
@@ -451,7 +451,7 @@ class TestChangedSuite:
 class TestCache:
     def test_a_cached_response_is_paid_for_once(self, tmp_path: Path, agent: Agent) -> None:
         def run(code: int = 0) -> list[str]:
-            """What the agent is asked in one more run."""
+            """The inputs that the agent receives in one more run."""
             agent.asked.clear()
             ran = gradeline(tmp_path, "run", "suite.yaml", "--quiet")
             assert ran.code == code, ran.err

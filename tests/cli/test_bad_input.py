@@ -1,4 +1,4 @@
-"""Bad stores, full disks, wrong options and broken files: the real command says what is wrong and loses nothing."""
+"""Bad stores, full disks, invalid options and broken files: the real command reports the problem and loses nothing."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def records(folder: Path, run: str = "latest", store: str = ".gradeline/store.db
 
 
 def check_said(ran: Ran, code: int, *words: str) -> None:
-    """The exit code, and one message for a person: no traceback, no word of a defect."""
+    """The exit code, and one readable message: no traceback, no mention of a bug."""
     assert ran.code == code, ran.err
     assert "Traceback" not in ran.err
     assert "bug in gradeline" not in ran.err
@@ -492,7 +492,7 @@ class TestGraders:
 
 
 def test_a_suite_refused_while_the_http_client_loads_exits_cleanly(tmp_path: Path) -> None:
-    """The import goes on in a thread; an interpreter that ended in the middle of it crashed now and then."""
+    """The import continues in a thread; an interpreter that exited in the middle of it crashed sometimes."""
     (tmp_path / "suite.yaml").write_text("name: x\ntarget: {kind: http, url: 'http://127.0.0.1:9'}\n")
     codes = [gradeline(tmp_path, "run", "suite.yaml").code for _ in range(8)]
     assert codes == [2] * 8

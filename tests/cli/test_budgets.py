@@ -1,4 +1,4 @@
-"""A limit on the cost counts what is known, says what it does not count, and never counts an unknown cost as 0."""
+"""A cost limit counts known costs, reports what it does not count, and never counts an unknown cost as 0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat models as targets from the command line: a server on this machine stands for the provider."""
+"""Chat models as targets from the command line: a local server replaces the provider."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ gate: {kind: simple, metric_key: right, aggregation: accuracy, op: gte, value: 0
 
 
 class Provider(ThreadingHTTPServer):
-    """Speaks chat completions; its models know some capitals."""
+    """Serves chat completions; its models know some capitals."""
 
     daemon_threads = True
 

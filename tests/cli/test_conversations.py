@@ -17,7 +17,7 @@ ANSWERS = {"whole": ["Paris", "Lima"], "half": ["Paris", "no idea"]}
 
 
 class Shown:
-    """What each way to look at a run says of its two conversations."""
+    """What each report of a run shows for its two conversations."""
 
     def __init__(self, folder: Path, grader: dict[str, Any], gate: dict[str, Any]) -> None:
         self._folder = folder

@@ -47,7 +47,7 @@ class Ran(NamedTuple):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project with one stored run, larger than a pipe holds."""
+    """A project with one stored run, larger than a pipe buffer."""
     (tmp_path / ".gradeline").mkdir()
     with SqliteStorage(tmp_path / ".gradeline" / "store.db") as storage:
         graders = {"exact": RunGrader("string-match", "f1")}
@@ -123,7 +123,7 @@ def test_a_closed_pipe_is_not_an_error(folder: Path, wanted: str) -> None:
 
 
 def rows_of_jsonl(lines: str) -> list[dict[str, Any]]:
-    """The rows of a Parquet file, made of the records that another format gives."""
+    """The rows of a Parquet file, computed from the records of another format."""
     found = []
     for record in map(json.loads, lines.splitlines()):
         response, sample = record["response"], record["sample"]
@@ -178,7 +178,7 @@ def test_parquet_has_the_same_records_as_jsonl(tmp_path: Path) -> None:
 
 
 def test_long_responses_do_not_accumulate_in_memory(tmp_path: Path) -> None:
-    """Together they come to more than the memory that a file is made in."""
+    """Their total size exceeds the memory limit of the export."""
     duckdb = pytest.importorskip("duckdb")
     texts = {f"c{case:02}": f"{case}" + "0123456789é" * 900_000 for case in range(30)}
     path = tmp_path / "out.parquet"

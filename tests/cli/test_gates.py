@@ -1,4 +1,4 @@
-"""Every kind of gate from the command line: what a script sees of it."""
+"""Every kind of gate from the command line: output and exit code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Hostile agents, asked by the real command: each fault has its type, and nothing else is harmed.
+"""Hostile agents, called by the real command: each fault has its type, and other cases are not affected.
 
-One run asks every fault three times over, between sound cases, at one server.
+One run triggers every fault three times, between valid cases, at one server.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SUITE = {
 
 
 class Expected(NamedTuple):
-    """What becomes of a fault: its type (None: an answer), how often it is asked, and words of its message."""
+    """The result of a fault: its error type (None: a response), the number of calls, and a part of its message."""
 
     type: str | None
     attempts: int
@@ -83,7 +83,7 @@ EXPECTED: dict[str, Expected] = {
     "status/429": Expected("rate_limited", ALL, "answered 429"),
     "status/204": Expected("bad_response", 1, "the body is empty"),
     "status/304": Expected("status", 1, "answered 304"),
-    # an answer without the field of `response`, which holds the request's headers instead
+    # a response without the field of `response`, with the request's headers instead
     "status/200": Expected("bad_response", 1, "no text under response"),
     "retry-after/seconds?s=0&after=3": Expected(None, 3, "at last"),
     "retry-after/seconds?s=60": Expected("rate_limited", 1, "a pause of 60 s would exceed the deadline of 5 s"),
@@ -206,7 +206,7 @@ def metadata(fault: str) -> dict[str, str]:
 
 
 def write(folder: Path, server: FaultServer, rows: list[dict[str, Any]], **changes: Any) -> None:
-    """A suite with these cases; ``changes`` stand over its target."""
+    """A suite with these cases; ``changes`` override options of its target."""
     target = {**SUITE["target"], "url": SUITE["target"]["url"].replace("BASE", server.url), **changes}
     (folder / "suite.json").write_text(json.dumps({**SUITE, "target": target}))
     (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -221,7 +221,7 @@ def leaks(folder: Path, *ran: Ran) -> list[str]:
 
 
 def attempts(server: FaultServer) -> dict[str, int]:
-    """How often each case was asked; requests that a redirect led to are not among them."""
+    """The number of calls per case, without requests after a redirect."""
     return {path.rpartition("/")[2]: count for path, count in server.hits.items()}
 
 
@@ -353,7 +353,7 @@ class TestNoServer:
     def test_the_error_has_its_type(
         self, server: FaultServer, tmp_path: Path, url: str, error_type: str, says: str
     ) -> None:
-        with socket.socket() as held:  # bound, but nobody listens
+        with socket.socket() as held:  # bound, but not listening
             held.bind(("127.0.0.1", 0))
             place = url.format(closed=held.getsockname()[1], open=server.url.rpartition(":")[2])
             write(tmp_path, server, [sound("a"), sound("b")], url=place)
@@ -446,7 +446,7 @@ CAP = 10_000_000
 
 class TestMemory:
     def test_endless_bodies_do_not_accumulate_in_memory(self, server: FaultServer, tmp_path: Path) -> None:
-        """One call at a time: one capped body, twice where its buffer grows and moves, and what the allocator keeps."""
+        """One call at a time: one truncated body, twice while its buffer grows, and the allocator's overhead."""
         peaks = []
         for name, faults in (("sound", []), ("heavy", list(HEAVY) * EACH)):
             folder = tmp_path / name

@@ -88,13 +88,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def interrupted(folder: Path, *command: str, presses: int = 1) -> Ended:
-    """Run a command in a terminal and press Ctrl-C when the FIFO says that it has come to the moment."""
+    """Run a command in a terminal and press Ctrl-C when the FIFO signals that the moment is reached."""
     master, slave = pty.openpty()
     _turn_echo_off(slave)
     mark = uuid4().hex
 
     def own_terminal() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # who runs the tests may ignore it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # the caller of the tests may ignore it
         fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
 
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
@@ -119,7 +119,7 @@ def interrupted(folder: Path, *command: str, presses: int = 1) -> Ended:
 
 
 def _turn_echo_off(terminal: int) -> None:
-    """Linux signals the program first and echoes ^C then, so the echo may come after what the program prints."""
+    """Linux signals the program first and echoes ^C then, so the echo may follow the output of the program."""
     modes = termios.tcgetattr(terminal)
     modes[3] &= ~termios.ECHO
     termios.tcsetattr(terminal, termios.TCSANOW, modes)

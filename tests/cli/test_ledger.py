@@ -42,7 +42,7 @@ def given(**fields: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project whose ledger knows two families."""
+    """A project whose ledger has two families."""
     with QualityLedger(tmp_path / ".gradeline" / "store.db") as ledger:
         ledger.append_many(given(score=score, idempotency_key=str(score)) for score in (0.0, 1.0, None))
         ledger.append(**given(task_family="code", score=None, idempotency_key="code"))

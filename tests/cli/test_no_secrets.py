@@ -1,4 +1,4 @@
-"""Keys are planted, servers say them back wherever they can, and every command is run: they are nowhere afterwards."""
+"""Keys are set, servers echo them wherever they can, and every command is run: no output or file contains them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ graders:
 
 
 class _Echo(BaseHTTPRequestHandler):
-    """Says back whatever it was let in with: in answers, in errors, in headers."""
+    """Echoes its credentials: in responses, in errors, in headers."""
 
     def do_POST(self) -> None:
         asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -92,7 +92,7 @@ def url() -> Iterator[str]:
 
 
 class Shell:
-    """Runs commands in a folder whose keys stand in ``.env`` and the environment, and keeps what they print."""
+    """Runs commands in a folder with keys in ``.env`` and the environment, and records their output."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -115,7 +115,7 @@ class Shell:
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
-    """Everything done once; the tests look at what is left."""
+    """Runs everything once; the tests inspect the result."""
     folder = tmp_path_factory.mktemp("secrets")
     (folder / "suite.yaml").write_text(SUITE.replace("URL", url))
     (folder / "agent.yaml").write_text(AGENT.replace("URL", url))

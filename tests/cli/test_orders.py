@@ -1,4 +1,4 @@
-"""A judge of two answers whose verdict depends on their order: what the commands and the service say of it."""
+"""A judge of two answers whose verdict depends on their order, as reported by the commands and the service."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def write_suite(folder: Path, name: str, answer: str, **keys: Any) -> str:
 
 
 def compared(folder: Path, judge: FakeJudge, behaviour: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """A worse candidate beside its baseline."""
+    """A worse candidate and its baseline."""
     (folder / ".gradeline").mkdir()
     assert gradeline(folder, "run", write_suite(folder, "old", "good", graders={"any": {"kind": "contains"}})).stdout
     better = {"kind": "pairwise", "model": "m", "base_url": judge.base_url(behaviour), "baseline": "old"}
@@ -80,7 +80,7 @@ def test_a_judge_that_prefers_the_first_answer_leaves_the_gate_undecided(tmp_pat
         exported = gradeline(tmp_path, "export", "new", "--format", kind)
         assert told in exported.stdout, (kind, exported.stderr)
 
-    # the judge has given its verdicts: it is not asked until both orders agree
+    # the judge has given its verdicts: it is not called again until both orders agree
     calls = len(judge.decisions)
     resumed = gradeline(tmp_path, "resume", "new", "--json")
     assert (resumed.returncode, len(judge.decisions)) == (3, calls)

@@ -1,4 +1,4 @@
-"""``gradeline pair``: a server on this machine stands for the provider of both models and of the judge."""
+"""``gradeline pair``: a local server replaces the provider of both models and of the judge."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAIRWISE = """\
 
 
 class Provider(ThreadingHTTPServer):
-    """Speaks chat completions: two models that know some capitals, and a judge that knows them all."""
+    """Serves chat completions: two models that know some capitals, and a judge that knows them all."""
 
     daemon_threads = True
 
@@ -155,7 +155,7 @@ class TestModels:
         report = json.loads(done.stdout)
         column = report["summary"]["graders"]["better"]
         assert column["judges"] == ["openai:judge"]
-        # equal answers are a tie that no judge need look at: two pairs differ, each is asked in both orders
+        # equal answers are a tie without a judge: two pairs differ, each is judged in both orders
         assert provider.asked["judge"] == 4
         assert column["mean"] == pytest.approx((0.5 + 0.5 + 1.0 + 1.0) / 4)
         assert report["verdict"]["uncalibrated"] is True

@@ -1,4 +1,4 @@
-"""A provider's refusals from the command line: which end a run, what a script sees of it, and that resume finishes."""
+"""A provider's refusals from the command line: which end a run, with which exit code, and that resume finishes it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ GRADERS = {
 
 
 class Refusing:
-    """A suite whose judge refuses what the rules say."""
+    """A suite whose judge refuses calls according to rules."""
 
     def __init__(self, folder: Path, server: FakeJudge, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder

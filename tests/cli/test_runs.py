@@ -151,7 +151,7 @@ class TestRun:
         running = subprocess.Popen(
             [COMMAND, "run", "suite.yaml"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        while not (folder / "calls").exists():  # the agent is asked
+        while not (folder / "calls").exists():  # the agent is being called
             assert running.poll() is None
             time.sleep(0.01)
         running.send_signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""`gradeline secrets`: what it stores is what the service sends, and no output holds a value."""
+"""`gradeline secrets`: what it stores is what the service sends, and no output contains a value."""
 
 from __future__ import annotations
 

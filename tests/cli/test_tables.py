@@ -66,7 +66,7 @@ def shown(folder: Path, width: int, *arguments: str) -> list[str]:
 
 
 def letters(lines: list[str]) -> str:
-    """All that is shown, without line ends and blanks: a name that was folded is whole again in a block."""
+    """The output without line breaks and whitespace: a name that was wrapped is whole again in a block."""
     return "".join("".join(lines).split())
 
 

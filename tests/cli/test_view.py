@@ -1,4 +1,4 @@
-"""``gradeline view``: a store in a browser, on this machine alone."""
+"""``gradeline view``: a store in a browser, on this machine only."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_two_servers_use_different_ports(start: Start) -> None:
 def test_it_prints_its_url_and_opens_it_in_the_browser(tmp_path: Path, start: Start) -> None:
     seen = tmp_path / "seen"
     browser = tmp_path / "browser"
-    # the pipe is opened for reading below: the test goes on when the browser was called
+    # the pipe is opened for reading below: the test continues when the browser was called
     os.mkfifo(seen)
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{seen}"\n')
     browser.chmod(0o755)

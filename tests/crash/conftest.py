@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import the modules beside them, with asserts that tell their values."""
+"""Lets the tests of this folder import its modules, with asserts that show their values."""
 
 from __future__ import annotations
 

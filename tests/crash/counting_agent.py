@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
 
 class CountingAgent:
-    """Answers ``{"case": id}`` with ``{"answer": "… by call 17"}``, or with a 500 that says the same."""
+    """Answers ``{"case": id}`` with ``{"answer": "… by call 17"}``, or with a 500 of the same text."""
 
     def __init__(self, answer: Answer, seconds: float = 0.002) -> None:
         self.calls: list[Call] = []
@@ -68,7 +68,7 @@ class CountingAgent:
             assert self._changed.wait_for(lambda: self._connections == 0, _PATIENCE), "a connection stays open"
 
     def asked(self, case: str) -> tuple[int, dict[str, str]]:
-        """Count a call; gives the status and the body of its answer."""
+        """Count a call; returns the status and the body of its response."""
         with self._changed:
             self._asked[case] += 1
             text = self._answer(case, self._asked[case])
@@ -103,7 +103,7 @@ class _Server(ThreadingHTTPServer):
         self.agent.connected(-1)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked was killed; anything else is worth a look."""
+        """The caller was killed; print any other error."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
         body = self.rfile.read(length)
-        if len(body) == length:  # else it died while it asked
+        if len(body) == length:  # else it died during the call
             self._reply(*cast(_Server, self.server).agent.asked(str(json.loads(body)["case"])))
 
     def _reply(self, status: int, body: dict[str, str]) -> None:
@@ -130,4 +130,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """It is not read."""

@@ -1,7 +1,7 @@
-"""A real ``gradeline run`` that is killed and goes on, and what must hold each time it ended.
+"""A real ``gradeline run`` that is killed and resumed, and the invariants after each end.
 
-The agent is another process's HTTP server to the run, so that what was asked is known whatever
-becomes of the run. What was stored is read from a copy of the store: opening the store itself would
+The agent is another process's HTTP server to the run, so that its calls are known whatever
+happens to the run. What was stored is read from a copy of the store: opening the store itself would
 recover it, and that is the next run's task.
 
 A kill shows that a process may die at any instruction. What a power cut does to data that was not
@@ -94,7 +94,7 @@ class AtCall(NamedTuple):
 
 
 class After(NamedTuple):
-    """The run is killed so many seconds after its start."""
+    """The run is killed this number of seconds after its start."""
 
     seconds: float
 
@@ -154,19 +154,19 @@ class Stored(NamedTuple):
 
 
 def answer(case: str, asked: int) -> str | None:
-    """What the agent says; some calls fail."""
+    """The agent's response; some calls fail."""
     if int(case) in BROKEN or (int(case) in FLAKY and asked <= REPEATS):
         return None
     return sound_answer(case)
 
 
 def sound_answer(case: str) -> str:
-    """What it says when it works: every third case is answered wrong."""
+    """Its response if it succeeds: every third case is answered wrong."""
     return "<?>" if int(case) % 3 == 0 else f"<{case}>"
 
 
 def expected(case: str, failed: bool) -> dict[str, tuple[str, float | None]]:
-    """What every grader must have said about the answer to a case."""
+    """The expected grades of the answer to a case."""
     if failed:
         return dict.fromkeys(("right", "told", "own"), ("skipped", None))
     number = int(case)
@@ -208,7 +208,7 @@ class Rig:
         (folder / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     def go_on(self, blow: Blow | None = None) -> Ended:
-        """Work on the run until its end or the blow, and check what holds after either."""
+        """Execute the run until it ends or is killed, and check the invariants after either."""
         arguments = ["run", "suite.yaml"] if self.stored.run is None else ["resume", "latest"]
         first = len(self.agent.calls)
         before = self.stored
@@ -219,7 +219,7 @@ class Rig:
         return ended
 
     def take_stock(self, first: int) -> None:
-        """Look at what became of the calls from the first on, and check what must hold whatever happened."""
+        """Inspect the calls from this one on, and check the invariants."""
         self.agent.settle()
         before, self.stored = self.stored, self.look()
         lost = check_step(before, self.stored, self.places, self.agent.calls[first:], self.seen())
@@ -238,7 +238,7 @@ class Rig:
         return ended
 
     def check_finished(self, ended: Ended) -> None:
-        """Everything is there once, says what the agent said, and adds up."""
+        """Everything is stored once, equals the agent's responses, and adds up."""
         assert len(self.agent.calls) == len(self.places) + self.repeated + self.lost
         with open_storage(str(self.store)) as storage:
             (run,) = storage.list_runs()
@@ -308,7 +308,7 @@ class Rig:
         return set(map(int, _NUMBER.findall(path.read_text()))) if path.exists() else set()
 
     def look(self) -> Stored:
-        """What the store holds, read from a copy."""
+        """The content of the store, read from a copy."""
         if not self.store.exists():
             return Stored()
         with TemporaryDirectory(dir=self.folder) as copy:
@@ -327,7 +327,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def check_step(before: Stored, after: Stored, places: Sequence[Place], calls: Sequence[Call], seen: set[int]) -> int:
-    """What must hold however a process ended; gives how many of its calls were in flight then."""
+    """The invariants after any end of a process; returns the number of its calls in flight at that time."""
     for place in before.answered:
         assert after.responses.get(place) == before.responses[place], f"the answer to {place} is lost or another"
     for place, grades in before.grades.items():
@@ -353,7 +353,7 @@ def check_acknowledged(before: Stored, after: Stored, blow: AtFailpoint) -> None
 
 
 def check_records(records: Sequence[Record], calls: Sequence[Call]) -> None:
-    """Each record holds what the agent said when it was asked that case, and the grades of just that."""
+    """Each record has the agent's response to a call of that case, and the grades of this response."""
     for record in records:
         error = record.response.error
         call = calls[_number((record.response.text or "") if error is None else error.message) - 1]
@@ -365,7 +365,7 @@ def check_records(records: Sequence[Record], calls: Sequence[Call]) -> None:
 
 
 def recomputed(records: Sequence[Record]) -> Counts:
-    """The counts of a run from its records alone; their scores are quarters, which add up exactly."""
+    """The counts of a run computed only from its records; their scores are quarters, which add up exactly."""
     statuses = dict.fromkeys(("success", "error", "timeout"), 0)
     grades: dict[str, list[tuple[Outcome, float | None]]] = {}
     for record in records:
@@ -406,7 +406,7 @@ raise SystemExit("a sync went through")
 
 
 def _strace(blow: AtSyscall, trace: Path) -> list[str]:
-    # workers are let go at their execve: what they do is no matter of the store
+    # workers are detached at their execve: they do not write to the store
     options = ["-f", "-b", "execve", "-o", str(trace), "-e", f"trace={blow.calls}"]
     return ["strace", *options, "-e", f"inject={blow.calls}:{blow.what}:when={blow.when}"]
 

@@ -36,7 +36,7 @@ MOST_CASES = 110
 
 
 class Chain(NamedTuple):
-    """One run with all its kills, and what came of it."""
+    """One run with all its kills, and the result."""
 
     number: int
     kills: Counter[str]
@@ -61,7 +61,7 @@ def some_blow(chance: random.Random) -> Blow:
 
 
 def name_of(blow: Blow) -> str:
-    """The word under which its kills are counted."""
+    """The key under which its kills are counted."""
     if isinstance(blow, AtFailpoint):
         return blow.name
     if isinstance(blow, AtCall):
@@ -70,7 +70,7 @@ def name_of(blow: Blow) -> str:
 
 
 def run_chain(seed: int, number: int) -> Chain:
-    """Kill a run some times in a row, then let it come to its end. A failed one leaves its folder."""
+    """Kill a run some times in a row, then let it finish. The folder of a failed one is not deleted."""
     chance = random.Random(f"{seed}/{number}")
     folder = Path(mkdtemp(prefix=f"soak-{seed}-{number}-"))
     kills: Counter[str] = Counter()
@@ -102,7 +102,7 @@ class Totals:
         self._began = monotonic()
 
     def add(self, chain: Chain) -> None:
-        """Count a chain; says what went wrong with it, and now and then how far the soak is."""
+        """Count a chain; prints its failures, and from time to time the progress of the soak."""
         lines = self.kills.total() // LINE_EVERY
         self.kills += chain.kills
         self.runs += 1
@@ -129,7 +129,7 @@ class Totals:
 @click.option("--jobs", type=int, default=os.cpu_count() or 1, show_default=True, help="Runs at the same time.")
 @click.option("--chain", type=int, help="Only the chain of this number.")
 def main(kills: int, seed: int, jobs: int, chain: int | None) -> None:
-    """Kill runs until there were so many kills; the exit code is 1 where something was lost."""
+    """Kill runs up to this number of kills; the exit code is 1 if something was lost."""
     if reason := why_no_strace():
         click.echo(f"not run: kills at a sync ({reason})")
     totals = Totals()

@@ -1,4 +1,4 @@
-"""Kill a run anywhere: nothing that was finished is lost, and nothing is asked for or stored twice."""
+"""Kill a run anywhere: nothing that was finished is lost, and nothing is called or stored twice."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def sound(case: str, asked: int) -> str:
 
 
 def at_first_down(case: str, asked: int) -> str | None:
-    """An agent that fails both repeats of one case, and answers when it is asked again."""
+    """An agent that fails both repeats of one case, and answers when it is called again."""
     return None if case == "1" and asked <= REPEATS else sound_answer(case)
 
 
@@ -264,13 +264,13 @@ class TestARegrade:
 @pytest.mark.skipif(why_no_strace() is not None, reason=str(why_no_strace()))
 class TestDisk:
     def test_a_kill_at_a_sync_loses_nothing(self, rig: Rig) -> None:
-        """The first ones come while the store is made, the others while batches are committed."""
+        """The first ones occur while the store is created, the others while batches are committed."""
         for nth in ("3", "9", "8", "1", "6"):
             assert rig.go_on(AtSyscall(nth)).killed
         rig.finish()
 
     def test_a_slow_disk_uses_a_thread_and_loses_nothing(self, rig: Rig) -> None:
-        """Each sync takes longer than a commit in the event loop may; the kills come while the thread commits."""
+        """Each sync takes longer than a commit in the event loop may; the kills occur while the thread commits."""
         rig.disk = AtSyscall("1+", "delay_exit=8000")
         for name in ("batch-written", "response-stored", "batch-committed", "grade-queued"):
             assert rig.go_on(AtFailpoint(name, 9)).killed
@@ -286,7 +286,7 @@ class TestDisk:
         ids=["a sync fails", "every sync fails from then on", "the disk is full"],
     )
     def test_a_disk_error_ends_the_run_and_loses_nothing(self, rig: Rig, blow: Blow, remedy: str) -> None:
-        SqliteStorage(rig.store).close()  # created first, so that the fault comes while answers are stored
+        SqliteStorage(rig.store).close()  # created first, so that the fault occurs while responses are stored
         ended = rig.go_on(blow)
         assert (ended.code, ended.out) == (4, "")
         assert ended.err.startswith("gradeline: ")
@@ -297,7 +297,7 @@ class TestDisk:
 
 
 class Asked:
-    """A target that counts how often it is asked."""
+    """A target that counts its calls."""
 
     fingerprint = "asked"
 
@@ -314,7 +314,7 @@ class Asked:
 
 
 class FullDisk(SqliteStorage):
-    """A store that opens, and then cannot take a row."""
+    """A store that opens, and then cannot write a row."""
 
     def writer(self) -> Writer:
         def refuse(rows: Sequence[RecordRow]) -> Sequence[StoreError | None]:

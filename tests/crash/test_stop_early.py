@@ -1,4 +1,4 @@
-"""A run that may end early is killed at some moment and resumed: it comes to the same decision at the same look."""
+"""A run that may stop early is killed at some moment and resumed: it reaches the same decision at the same look."""
 
 from __future__ import annotations
 

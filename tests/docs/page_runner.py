@@ -309,7 +309,7 @@ def _commands(text: str) -> Iterator[str]:
 
 
 def _check_command(line: str) -> None:
-    """Check that the command exists and takes these arguments."""
+    """Check that the command exists and accepts these arguments."""
     called = shlex.split(line.rpartition("| ")[2], comments=True)
     assert called[0] == "gradeline", line
     context = click.Context(cli)

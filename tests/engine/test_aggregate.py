@@ -1,4 +1,4 @@
-"""Intervals that hold what they say."""
+"""Intervals have their nominal coverage."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def failed(error_type: str = "connect") -> Response:
 
 
 def reasons(breaker: ConnectionBreaker, *responses: Response) -> list[str | None]:
-    """What it says to calls that are made one after the other."""
+    """Its results for consecutive calls."""
     return [breaker.end(breaker.begin(), response.error) for response in responses]
 
 

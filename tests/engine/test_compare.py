@@ -44,7 +44,7 @@ def stored(
     prints: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> Run:
-    """A run with the scores of each case: for every repeat what each grader said."""
+    """A run with the scores of each case: for every repeat the score of each grader."""
     keys = {key: None for tries in scores.values() for told in tries for key in told}
     graders = {key: RunGrader("k", (prints or {}).get(key, "f")) for key in keys}
     defaults = {"name": "run", "suite": "s", "status": "completed", "graders": graders}

@@ -81,7 +81,7 @@ def test_a_run_ends_when_it_is_certainly_worse(storage: SqliteStorage, tmp_path:
     asked = sum(report.summary.responses.values())
     assert early.n <= asked < early.n + 10  # those that were in flight
     assert report.run.total == asked
-    assert report.summary.coverage == 1.0  # what was not asked is not missing
+    assert report.summary.coverage == 1.0  # cases that were not called are not missing
     saved = CASES - asked
     assert report.verdict.reasons[0] == f"decided after {early.n} of {CASES} cases; {saved} calls saved"
     assert report.to_data()["stopped"] == {"look": early.look, "n": early.n, "of": CASES}

@@ -39,7 +39,7 @@ def test_processes_threads_and_futures_work() -> None:
 
 
 class TestInterruptedTasks:
-    """Ctrl-C is raised in whatever runs at that moment, which may be a task that nobody waits for."""
+    """Ctrl-C is raised in whatever runs at that moment, which may be a task that nothing awaits."""
 
     @staticmethod
     def run_with_a_task_that(raises: BaseException) -> None:

@@ -10,8 +10,8 @@ from gradeline.graders import create as create_grader
 from gradeline.model import Grade, Response, Sample
 
 
-def test_grading_starts_when_a_worker_is_free() -> None:
-    """Else the graders beside it would do their work twice."""
+def test_grade_now_grades_nothing_if_a_grader_needs_a_worker() -> None:
+    """Otherwise the other graders would do their work twice."""
     whole = create_extractor("last_assistant")
     own = GraderUse("exact", create_grader("exact_match"), whole)
     custom = GraderUse("custom", UserGrader("graders.py:same", "f"), whole)

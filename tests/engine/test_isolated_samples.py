@@ -1,4 +1,4 @@
-"""Code that is not ours changes what it is given, and no one else sees it."""
+"""User and plugin code changes its input, without an effect on other code."""
 
 from __future__ import annotations
 

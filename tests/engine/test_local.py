@@ -1,4 +1,4 @@
-"""A run in one process: everything stored once, nothing asked twice, whatever stops it."""
+"""A run in one process: everything stored once, nothing called twice, whatever stops it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gradeline.usercode.pool import WorkerPool
 
 
 class Agent:
-    """Answers with its input in upper case; counts, fails and waits as it is told."""
+    """Answers with its input in upper case; counts, fails and waits as configured."""
 
     fingerprint = "agent"
 
@@ -264,7 +264,7 @@ class TestBudgets:
         rest = run(storage, order._replace(limits=CallLimits(budget=RunBudget(calls=20))))
         assert (rest.run.status, sum(agent.calls.values())) == ("completed", 20)
 
-    def test_the_paid_cost_counts_towards_the_limit(self, storage: Storage) -> None:
+    def test_a_cost_limit_stops_the_run(self, storage: Storage) -> None:
         agent = Priced()
         result = run(storage, task(storage, agent, 20, limits=CallLimits(1, budget=RunBudget(cost=2.0))))
         assert result.stopped == "the budget of 2 is spent: 2 after 4 calls"

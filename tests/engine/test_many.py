@@ -243,7 +243,7 @@ class TestMatrix:
 
 
 class TestNoise:
-    """The last run's suite says which changes of a case are noise, for every pair of runs."""
+    """The last run's suite defines which changes of a case are noise, for every pair of runs."""
 
     def runs(self, storage: Storage, *noise: float) -> list[Run]:
         return [

@@ -1,4 +1,4 @@
-"""What may stand in the quality ledger."""
+"""Valid entries of the quality ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples, responses, trajectories, records: what is stored comes back exactly."""
+"""Samples, responses, trajectories, records: stored data round-trips exactly."""
 
 from __future__ import annotations
 

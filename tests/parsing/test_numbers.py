@@ -228,7 +228,7 @@ class TestFormat:
         ("number", "shown"),
         [("64", "64"), ("-7", "-7"), ("1/2", "0.5"), ("1/10", "0.1"), ("1/3", "1/3"), ("-22/7", "-22/7")],
     )
-    def test_numbers_are_formatted_without_padding(self, number: str, shown: str) -> None:
+    def test_a_number_is_formatted_as_a_person_would_write_it(self, number: str, shown: str) -> None:
         assert show_number(Fraction(number)) == shown
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What can be wrong with a cluster is told with what to do about it."""
+"""Problems with a cluster are reported with a remedy."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_database_without_rights(project: Project) -> None:
 
 
 def test_a_node_that_lacks_a_package(project: Project, cluster: RayCluster, tmp_path: Path) -> None:
-    """The driver has it by its PYTHONPATH alone."""
+    """The driver has it only through its PYTHONPATH."""
     project.environment = cluster.environment
     project.write(1)
     package = tmp_path / "only_here"
@@ -113,7 +113,7 @@ def test_a_node_that_lacks_a_package(project: Project, cluster: RayCluster, tmp_
 
 
 def test_other_versions(project: Project, cluster: RayCluster) -> None:
-    """The cluster is made to say that it is of another Ray."""
+    """The cluster is made to report another version of Ray."""
     project.write(1)
     project.environment = cluster.environment
     claim = """

@@ -1,4 +1,4 @@
-"""How a run is cut into chunks, and what becomes of one that comes back."""
+"""How a run is split into chunks, and how a returned chunk is handled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def cut_to_the_end(cases: int, workers: int, concurrency: int) -> list[int
 @pytest.mark.parametrize("concurrency", [1, 7, 60, 300])
 @pytest.mark.parametrize("cases", [1, 2, 3, 10, 60, 399, 1_000, 1_001, 2_345])
 def test_near_the_end_the_remaining_cases_are_split_evenly(cases: int, concurrency: int) -> None:
-    """So that none of them has much to do when the others have nothing any more, and none asks fewer than it may."""
+    """So that no worker is busy much longer than the others, and each uses its full concurrency."""
     workers = 3
     first, *others = asyncio.run(cut_to_the_end(cases, workers, concurrency))
     assert first <= FEWEST
@@ -61,7 +61,7 @@ def test_a_small_run_is_shared_out_among_the_lanes_of_all_workers(concurrency: i
     assert asyncio.run(cut()) == expected
 
 
-def test_read_ahead_is_limited_to_assigned_chunks() -> None:
+def test_read_ahead_is_bounded() -> None:
     """A driver's memory does not grow with the dataset."""
     read = 0
 
@@ -150,7 +150,7 @@ def test_calls_in_flight_are_limited_over_the_whole_run(concurrency: int, worker
 
 
 class Here:
-    """A rate keeper that is asked in this process."""
+    """A lessor of rate limits in this process."""
 
     def __init__(self, rate: Rate) -> None:
         self._keeper = RateLimitActor(rate)

@@ -75,7 +75,7 @@ def test_a_run_is_regraded_on_the_cluster_without_a_call(project: Project, on_cl
 
 
 def test_a_stopped_run_continues_where_it_was(project: Project, on_cluster: tuple[str, ...]) -> None:
-    """A polite kill finishes and stores what is in flight; here it goes on in this process, which is as good."""
+    """A SIGTERM finishes and stores calls in flight; here the run continues in this process, which is equivalent."""
     project.write(2_000, concurrency=20)
     driver = project.begin("run", "suite.yaml", *on_cluster)
     deadline = monotonic() + 120
@@ -147,7 +147,7 @@ def test_fail_fast_stops_at_the_first_failure(project: Project, on_cluster: tupl
 def test_environment_variables_are_sent_with_the_run_and_not_with_the_folder(
     project: Project, on_cluster: tuple[str, ...]
 ) -> None:
-    """``.env`` stays at home; what the suite takes from it is told to the workers."""
+    """``.env`` is not copied; the variables that the suite uses are sent to the workers."""
     project.write(100)
     (project.folder / ".env").write_text("GREETING=hello-from-home\n")
     suite = project.folder / "suite.yaml"

@@ -1,4 +1,4 @@
-"""The cluster that a run starts on its own is for itself alone."""
+"""The cluster that a run starts is only for itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _session(leader: int) -> set[int]:
 
 
 def _entered(port: str, environment: dict[str, str]) -> str:
-    """What the cluster's head says against a caller."""
+    """The error of the cluster's head for a caller."""
     asking = (
         f"import ray; client = ray._raylet.GcsClient(address='127.0.0.1:{port}');"
         " client.internal_kv_keys(b'', namespace=b'cluster', timeout=5)"

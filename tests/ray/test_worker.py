@@ -82,7 +82,7 @@ def run(
     waits: dict[str, str] | None = None,
     graders: dict[str, Any] | None = None,
 ) -> tuple[int, list[str]]:
-    """The number of stored records, and the cases in the order in which they were asked."""
+    """The number of stored records, and the cases in the order in which they were called."""
     (folder / "agent.py").write_text(AGENT.replace("{waits}", repr(waits or {})))
     rows = ({"id": f"c{n}", "input": f"q{n}", "ground_truth": f"q{n}"} for n in range(CASES))
     (folder / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -101,7 +101,7 @@ def run(
 
 
 def test_chunks_are_executed_one_after_the_other(tmp_path: Path) -> None:
-    """Were they asked in turn, all would end together, and the agent be idle until others come."""
+    """If the chunks ran one after the other, all calls would end together, and the agent would be idle until the next."""
     store = str(tmp_path / "runs.db")
     engine = InHand(store)
     stored, asked = run(tmp_path, engine, store)
@@ -113,7 +113,7 @@ def test_chunks_are_executed_one_after_the_other(tmp_path: Path) -> None:
 
 
 def test_the_next_chunk_starts_while_calls_of_the_previous_one_are_in_flight(tmp_path: Path) -> None:
-    """Here the last case of each chunk is answered only after the next chunk's second was asked."""
+    """The last case of each chunk is answered only after the second case of the next chunk was called."""
     store = str(tmp_path / "runs.db")
     waits = {f"c{n - 1}": f"c{n + 1}" for n in range(CHUNK, CASES, CHUNK)}
     stored, _ = run(tmp_path, InHand(store), store, waits)

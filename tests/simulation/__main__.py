@@ -51,7 +51,7 @@ def main(wanted: list[str]) -> int:
 
 
 def limit(row: Figure) -> str:
-    """The limit with its direction: a figure that holds is on the right side of it."""
+    """The limit with its direction: a passing figure is on the right side of it."""
     return f"{'≤' if (row.figure <= row.limit) == row.holds else '≥'} {row.limit:.4g}"
 
 

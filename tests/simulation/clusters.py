@@ -1,4 +1,4 @@
-"""Clusters, simulated: how often an interval over clusters holds the truth, and how often chance alone decides.
+"""Clusters, simulated: how often an interval over clusters contains the truth, and how often chance decides.
 
 Uses the product's own intervals and comparison. ``figures`` gives every figure with its limit.
 """
@@ -26,7 +26,7 @@ Subjects = Mapping[str, Sequence[tuple[float, float]]]
 
 
 class Row(NamedTuple):
-    """A figure, the limit that it must keep, and whether it does."""
+    """A figure, its limit, and whether it is within the limit."""
 
     name: str
     figure: float
@@ -35,7 +35,7 @@ class Row(NamedTuple):
 
 
 class Coverage(NamedTuple):
-    """How often an interval holds the truth."""
+    """How often an interval contains the truth."""
 
     mean: float
     difference: float

@@ -52,7 +52,7 @@ def compared(cases: int, up: int, down: int) -> GraderComparison:
 
 
 def decisions(cases: int, share: float, difference: float) -> dict[Decision, float]:
-    """How often each decision is made, where a share of the cases changes and the means differ so much."""
+    """How often each decision is made, if a share of the cases changes and the means differ by this amount."""
     rates: dict[Decision, float] = {"better": 0.0, "not_worse": 0.0, "worse": 0.0, "undecided": 0.0}
     for table in tables(cases, (share + difference) / 2.0, (share - difference) / 2.0):
         rates[decided(cases, table.up, table.down)] += table.chance

@@ -1,4 +1,4 @@
-"""Early stopping, simulated: how many cases it takes, and how often it decides otherwise than all cases do.
+"""Early stopping, simulated: how many cases it takes, and how often its decision differs from that of all cases.
 
 Uses the product's own stopping rule and comparison. ``figures`` gives every figure with its limit.
 """
@@ -33,7 +33,7 @@ _EXIT_CODES: Mapping[Decision, int] = {"better": 0, "not_worse": 0, "worse": 1, 
 
 
 class Row(NamedTuple):
-    """A figure, the limit that it must keep, and whether it does."""
+    """A figure, its limit, and whether it is within the limit."""
 
     name: str
     figure: float

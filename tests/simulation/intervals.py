@@ -1,4 +1,4 @@
-"""How often the 95 % intervals that gradeline prints hold the truth.
+"""How often the 95 % intervals that gradeline prints contain the truth.
 
 Pass and fail are summed over all tables; the rest is drawn. Where the audit of the formulas found an interval short of
 92 %, the row has that lower limit: the interval is known to fail there.

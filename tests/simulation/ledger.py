@@ -1,4 +1,4 @@
-"""How often the ledger's interval holds the truth where the same cases are observed night after night."""
+"""How often the ledger's interval contains the truth if the same cases are observed night after night."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Case = Callable[[Random], Callable[[], float]]
 
 
 class Figure(NamedTuple):
-    """A share of draws, and the limit that it must keep."""
+    """A share of draws, and its limit."""
 
     name: str
     figure: float
@@ -39,7 +39,7 @@ def figures(full: bool = False) -> list[Figure]:
 
 
 def coverage(draws: int, seed: int, truth: float, case: Case, nights: int = NIGHTS) -> float:
-    """The share of ledgers whose interval holds the mean over all cases there could be."""
+    """The share of ledgers whose interval contains the population mean over cases."""
     chance = Random(seed)
     held = 0
     for _ in range(draws):

@@ -1,4 +1,4 @@
-"""How often ranks of equally good runs are wrong, and how often the intervals of all pairs hold together."""
+"""How often ranks of equally good runs are wrong, and how often the intervals of all pairs are right simultaneously."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulation gives: figures, each with the limit that it must keep."""
+"""Results of a simulation: figures, each with its limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Row(NamedTuple):
-    """A figure, the limit that it must keep, and whether it does."""
+    """A figure, its limit, and whether it is within the limit."""
 
     name: str
     figure: float
@@ -24,5 +24,5 @@ def at_least(name: str, figure: float, limit: float, slack: float = 0.0) -> Row:
 
 
 def monte_carlo_error(share: float, draws: int) -> float:
-    """Three standard errors of a share that was found in so many draws."""
+    """Three standard errors of a share found in this number of draws."""
     return 3.0 * sqrt(share * (1.0 - share) / draws)

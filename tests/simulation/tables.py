@@ -10,7 +10,7 @@ _NEGLIGIBLE = 1e-8
 
 
 class Table(NamedTuple):
-    """So many cases that passed only in the candidate, so many only in the baseline."""
+    """The number of cases that passed only in the candidate, and of those only in the baseline."""
 
     up: int
     down: int

@@ -58,7 +58,7 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
                     found.id,
                     found.id,
                 )
-                # kept for large runs only
+                # stored for large runs only
                 for table, column in (
                     ("result_walks", "walk"),
                     ("result_histograms", "histograms"),

@@ -1,4 +1,4 @@
-"""Checking a store: each kind of damage is named, and a sound store has no faults."""
+"""Checking a store: each kind of damage is named, and an intact store has no faults."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_size_of_a_run_grows_with_its_texts(store: SharedStorage) -> None:
     assert usage.bytes > sum(run.bytes for run in usage.runs) > 0
     child = next(run for run in usage.runs if run.name == "again")
     parent = next(run for run in usage.runs if run.name == "run 0")
-    assert child == usage.runs[-1]  # the largest comes first
+    assert child == usage.runs[-1]  # the largest is first
     assert child.rows == 1
     ((text,),) = store.database.read("SELECT grade FROM grades WHERE run = ?", child.id)
     assert len(text) < child.bytes < len(text) + 200

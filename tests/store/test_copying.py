@@ -70,7 +70,7 @@ class OpenStores:
 
 
 def everything(storage: SharedStorage) -> dict[str, list[object]]:
-    """All rows of all tables that hold data."""
+    """All rows of all tables with data."""
     database = storage.database
 
     def read(transaction: object) -> dict[str, list[object]]:

@@ -1,4 +1,4 @@
-"""The database of a store, for tables beside those of runs: the same on SQLite and on PostgreSQL."""
+"""The database of a store, for tables in addition to those of runs: the same on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 

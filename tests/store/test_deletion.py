@@ -1,4 +1,4 @@
-"""Deleting a run: at once for whoever looks, some rows at a time for the database, and to the end whatever comes."""
+"""Deleting a run: invisible at once, deleted in batches, and completed after an interruption."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_an_interrupted_deletion_is_continued(store: SharedStorage, url: str, go
     elif go_on == "it is deleted again":
         assert not store.delete_run(run)
     else:
-        for _ in RECORD_TABLES:  # a bit each time: nobody who opens a store waits for it all
+        for _ in RECORD_TABLES:  # a batch each time: opening a store does not wait for the whole deletion
             opened(url).close()
         opened(url).close()
     assert rows_of(url, run) == {}

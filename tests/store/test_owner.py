@@ -1,4 +1,4 @@
-"""Whose a run is: ``running`` means that a live process holds it, ``interrupted`` that its owner is gone."""
+"""The owner of a run: ``running`` means that a live process owns it, ``interrupted`` that its owner has ended."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dead() -> str:
 
 
 def status(store: SharedStorage, run: str) -> str:
-    """As every reading method gives it."""
+    """As returned by every reading method."""
     found = store.get_run(run)
     assert found is not None
     assert found.status == store.find_run(run).status == store.find_run("latest").status

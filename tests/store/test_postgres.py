@@ -74,7 +74,7 @@ def reached_by(plan: dict[str, Any]) -> Iterator[str]:
 
 
 def check_whole(url: str, run: str) -> set[tuple[str, int]]:
-    """The keys are unique and the counts equal the rows; gives the keys of the responses."""
+    """The keys are unique and the counts equal the rows; returns the keys of the responses."""
     with PostgresStorage(url) as storage:
         records = list(storage.records(run))
         keys = [(record.case, record.repeat) for record in records]
@@ -300,7 +300,7 @@ class TestTheDatabase:
         assert {name: read for name, read, _ in counted} == {"samples": 0, "responses": 0, "grades": 0}
 
     def test_writers_of_one_run_do_not_wait_for_each_other(self, store: PostgresStorage, postgres_url: str) -> None:
-        """Here for one who has not committed yet. (One session in 16 has the same share of the counters.)"""
+        """One of them has not committed yet. (One session in 16 has the same shard of the counters.)"""
         run = store.save_run(Run(name="n", suite="s"))
         ((mine,),) = store._read("SELECT my_share()")
 
@@ -504,7 +504,7 @@ class TestALostServer:
     def test_calls_fail_while_it_is_away_and_work_when_it_is_back(
         self, postgres_server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
-        """Who calls is told, and nobody else: the driver's own log would be a traceback on a person's terminal."""
+        """Only the caller gets the error: the driver's own log would be a traceback in the terminal."""
         with PostgresStorage(postgres_server.url, retry_seconds=0.2) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             postgres_server.halt()
@@ -529,7 +529,7 @@ class TestALostServer:
             back.join()
             assert [record.case for record in storage.records(run)] == ["1", "2"]
 
-    def test_the_writer_retries_if_nothing_was_stored(self, postgres_server: Server) -> None:
+    def test_the_writer_works_again_when_the_server_is_back(self, postgres_server: Server) -> None:
         async def write() -> None:
             async with storage.writer() as writer:
                 one = (ResponseKey(run, "1"), Response(text="a"), Sample(1, "q"))
@@ -546,7 +546,7 @@ class TestALostServer:
             assert len(list(storage.records(run))) == 1
 
     def test_a_commit_without_a_reply_is_reported_as_unknown(self, postgres_server: Server) -> None:
-        """A standby that never answers lets a commit be done, and keeps its answer back."""
+        """With a standby that never answers, a commit is done but its reply is withheld."""
         with PostgresStorage(postgres_server.url, retry_seconds=30) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
             execute(postgres_server.url, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
@@ -627,7 +627,7 @@ class TestAStatementThatTakesTooLong:
         found = [store._read("SELECT current_setting($1)", name)[0][0] for name in names]
         assert found == ["1min", "10s"]
 
-    def test_long_operations_have_no_statement_timeout(self, postgres_url: str) -> None:
+    def test_long_operations_have_a_longer_statement_timeout(self, postgres_url: str) -> None:
         async def long(connection: Any) -> Any:
             await take_time(connection)
             await connection.execute("SELECT pg_sleep(0.3)")

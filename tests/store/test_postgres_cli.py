@@ -108,6 +108,6 @@ def test_a_killed_run_is_resumed(folder: Path, postgres_url: str, place: str) ->
     check_whole(postgres_url)
     calls = Counter((folder / "calls").read_text().split())
     assert set(calls) == {str(case) for case in range(CASES)}
-    # what was in flight is asked again, and nothing else
+    # only calls in flight are repeated
     assert max(calls.values()) <= 2
     assert sum(calls.values()) - CASES <= CONCURRENCY

@@ -1,4 +1,4 @@
-"""What a store does for a service: its cases in order, and what is written beside a batch."""
+"""What a store does for a service: its cases in order, and commit hooks of a batch."""
 
 from __future__ import annotations
 

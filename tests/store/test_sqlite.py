@@ -53,7 +53,7 @@ def put(storage: SqliteStorage, run: str, case: int, text: str = "Paris") -> Non
 
 
 def check_whole(path: Path, run: str) -> set[tuple[str, int]]:
-    """The file is sound, its keys are unique, its counts equal the rows; gives the keys of the responses."""
+    """The file is intact, its keys are unique, its counts equal the rows; returns the keys of the responses."""
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
     assert query(path, "PRAGMA foreign_key_check") == []
     with SqliteStorage(path) as storage:
@@ -396,7 +396,7 @@ asyncio.run(main())
 
 
 class MeanwhileOpened:
-    """A connection after whose first look at the file another process makes it a store."""
+    """A connection after whose first read of the file another process makes it a store."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -450,7 +450,7 @@ def counted(path: Path, run: str) -> Counts:
 
 
 class TestCounting:
-    """New rows are counted by whoever stores them, those that take another's place by the database."""
+    """New rows are counted by the caller, replaced rows by the database."""
 
     def rows(self, run: str, cases: Sequence[int], score: float) -> list[RecordRow]:
         answered: list[RecordRow] = [
@@ -535,7 +535,7 @@ class TestWal:
                 for number in range(3 * CHECKPOINT_COMMITS):
                     key = ResponseKey(run, str(number))
                     await writer.put_response(key, Response(text="x"), Sample(number, "q"), number)
-                while storage._pool.commits_in_log:  # a machine that is busy just then gives the next quiet moment
+                while storage._pool.commits_in_log:  # on a busy machine it is the next idle moment
                     await writer.post_grades(key, {"exact": ("x", Grade("exact", "f", Outcome.PASS, 1.0, True))})
                     await asyncio.sleep(3 * writer_module.POSTED_SECONDS)
                 assert query(path, "SELECT count(*) FROM grades") == [(1,)]

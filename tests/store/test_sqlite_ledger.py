@@ -41,7 +41,7 @@ def observed(key: str, score: float | None = 0.5) -> Observation:
 
 @pytest.fixture
 def connection(path: Path) -> Iterator[sqlite3.Connection]:
-    """A plain connection to a store that holds two observations."""
+    """A plain connection to a store with two observations."""
     with SqliteStorage(path) as store:
         store.put_observations([observed("a", 0.25), observed("b", None)])
     with closing(sqlite3.connect(path, isolation_level=None)) as opened:
@@ -141,7 +141,7 @@ def started(path: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def check_whole(path: Path) -> dict[str, str]:
-    """The file is sound and its sums are those of its rows; gives the ids by key."""
+    """The file is intact and its sums are those of its rows; returns the ids by key."""
     with SqliteStorage(path) as store:
         assert store._read("PRAGMA integrity_check") == [("ok",)]
         observations = store.observations(limit=1_000_000)
@@ -155,7 +155,7 @@ def test_acknowledged_observations_survive_kill_9_exactly_once(path: Path) -> No
     chance = random.Random(20260115)
     acknowledged: dict[str, str] = {}
     for _ in range(5):
-        # each process begins among the keys of the one before, as one does that does not know how far that one came
+        # each process starts among the keys of the previous one, like one that does not know its progress
         with started(path, str(max(0, len(acknowledged) - 10))) as child:
             assert child.stdin is not None
             assert child.stdout is not None
@@ -170,7 +170,7 @@ def test_acknowledged_observations_survive_kill_9_exactly_once(path: Path) -> No
         acknowledged |= message
         kept = check_whole(path)
         assert {key: kept.get(key) for key in acknowledged} == acknowledged
-        # of each process at most the one that it was adding is there without anybody having been told
+        # of each process at most the observation in flight is stored without an acknowledgement
         assert len(kept) <= len(acknowledged) + 5
     assert len(acknowledged) > 30
 

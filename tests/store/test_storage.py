@@ -1,4 +1,4 @@
-"""What every store promises. A new one is added to `STORES` and must pass all of it."""
+"""The contract of every store. A new one is added to `STORES` and must pass all tests."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def places(records: Iterator[Record]) -> list[tuple[str, int]]:
 
 
 def recomputed(store: Storage, run: str) -> Counts:
-    """The counts of a run from its records alone."""
+    """The counts of a run computed only from its records."""
     records = list(store.records(run))
     return counts_of(
         [(record.response.status, 1) for record in records],
@@ -353,7 +353,7 @@ class TestRecords:
             Record(run, "1", 0, edited, response(), {"exact": "Paris"}, {"exact": scored(1.0)})
         ]
 
-    def test_existing_records(self, store: Storage) -> None:
+    def test_keys_of_a_run_with_responses_and_grades(self, store: Storage) -> None:
         run = new_run(store)
         store.put_response(ResponseKey(run, "1", 1), failed("timeout"), sample(1))
         put(store, run, 1)
@@ -366,7 +366,7 @@ class TestRecords:
             (ResponseKey(run, "1", 1), "timeout", {}, asked, set()),
         ]
 
-    def test_grades_decided_by_the_order_of_the_answers(self, store: Storage) -> None:
+    def test_order_counts_count_grades_decided_by_the_order(self, store: Storage) -> None:
         run = new_run(store)
         for case, favoured in enumerate(["first", "first", "second"]):
             put(store, run, case)
@@ -381,7 +381,7 @@ class TestRecords:
         with pytest.raises(ConfigError, match="no run 'nope'"):
             store.order_counts("nope")
 
-    def test_existing_records_of_some_cases(self, store: Storage) -> None:
+    def test_keys_of_some_cases(self, store: Storage) -> None:
         run = new_run(store)
         for case in ("z", "1", "a", "ä"):  # in an order that is not that of their names
             put(store, run, case)
@@ -401,7 +401,7 @@ class TestRecords:
         with pytest.raises(ConfigError, match="no run 'nope'"):
             store.keys_of("nope", ["a"])
 
-    def test_existing_records_of_more_cases_than_one_statement_takes(self, store: Storage) -> None:
+    def test_keys_of_more_cases_than_one_statement_takes(self, store: Storage) -> None:
         run = new_run(store)
         store.put_samples(run, [sample(case) for case in reversed(range(1200))])
         for case in range(0, 1200, 100):
@@ -410,7 +410,7 @@ class TestRecords:
         assert keys == list(store.keys_of(run))
         assert [one.key.case for one in keys] == [str(case) for case in range(1100, -1, -100)]
 
-    def test_existing_records_of_a_regraded_run_have_its_own_grades(self, store: Storage) -> None:
+    def test_keys_of_a_regraded_run_have_its_own_grades(self, store: Storage) -> None:
         first = new_run(store)
         for case in ("a", "b"):
             put(store, first, case)
@@ -432,7 +432,7 @@ class TestRecords:
                 act()
         assert (store.get_sample("nope", "1"), store.get_response(ResponseKey("nope", "1"))) == (None, None)
 
-    def test_stored_objects_are_copies(self, store: Storage) -> None:
+    def test_changing_a_read_record_does_not_change_the_store(self, store: Storage) -> None:
         run = new_run(store)
         put(store, run, 1)
         next(store.records(run)).sample.metadata["level"] = "changed"
@@ -630,7 +630,7 @@ class TestWriter:
 
 
 class Gate:
-    """A commit that waits to be let go, and may be told to fail."""
+    """A commit that waits for a release, and can be made to fail."""
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.open = Event()

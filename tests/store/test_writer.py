@@ -1,4 +1,4 @@
-"""Group commit: what goes into one transaction, and that nobody waits for ever."""
+"""Group commit: what goes into one transaction, and that no caller waits forever."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class Here:
 
 
 @in_loop
-async def test_quick_commits_run_in_the_calling_thread() -> None:
+async def test_quick_commits_run_in_the_event_loop() -> None:
     here = Here()
     with patch("gradeline.store.writer.perf_counter", here.clock):
         async with Writer(here.commit, here.try_commit) as writer:

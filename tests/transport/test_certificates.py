@@ -129,7 +129,7 @@ class TestAContextMadeInTheBlock:
             own.load_default_certs()
         assert (type(made[0]), type(own)) == (ssl.SSLContext, Own)
 
-    def test_is_not_changed_if_truststore_is_in_use(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_not_changed_if_set_default_verify_paths_is_patched(self, monkeypatch: pytest.MonkeyPatch) -> None:
         asked: list[ssl.SSLContext] = []
         monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", lambda one: asked.append(one), raising=False)
         with lazy_certificates():

@@ -367,7 +367,7 @@ def test_an_invalid_request_is_refused_before_sending(wrong: dict[str, Any]) -> 
     with_server(call)
 
 
-def test_a_shared_prefix_does_not_share_its_trace() -> None:
+def test_a_traceparent_is_sent_and_an_invalid_one_is_refused() -> None:
     async def call(server: FaultServer, transport: Transport) -> list[str | None]:
         await transport.request(HttpRequest("GET", server.url + "/ok", traceparent="00-a1-b2-01"))
         with pytest.raises(ConfigError, match="invalid traceparent 'x\\\\ny'"):

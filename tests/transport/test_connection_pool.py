@@ -1,4 +1,4 @@
-"""Kept connections against servers that close them. The servers block in threads of their own, so that a close has
+"""Idle connections to servers that close them. The servers block in threads of their own, so that a close has
 reached the client's socket before its event loop can look at it."""
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from gradeline.transport import PublicOnly, allow_all
     2002:808:808:: 2001:0:1::1 fc00::1 fd00:ec2::254 fe80::1 fe80::1%eth0 fec0::1 ff02::1 2001:db8::1 100::1 5f00::1
     4000::1""".split(),
 )
-def test_private_addresses_are_refused(address: str) -> None:
+def test_non_public_addresses_are_refused(address: str) -> None:
     reason = PublicOnly().check(address, address, 443)
     assert reason is not None
     assert reason.startswith(f"{address} is a")

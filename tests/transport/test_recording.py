@@ -1,4 +1,4 @@
-"""What went over the wire is remembered as it was, and no more of it than is wanted."""
+"""Exchanges are recorded as sent and received, up to a limit."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ VALUE = 'pl/ant+ed "value" 1'
 
 
 class Server:
-    """Remembers what came, and redirects or echoes as the path asks."""
+    """Records requests, and redirects or echoes according to the path."""
 
     def __init__(self) -> None:
         self.received: list[tuple[str, dict[str, str], bytes]] = []
