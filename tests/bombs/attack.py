@@ -32,7 +32,7 @@ LARGEST = 5_000_000
 
 
 def bombs() -> list[GraderBomb]:
-    """Those that fit into a request."""
+    """The bombs that fit into a request."""
     return [bomb for bomb in grader_bombs() if len(json.dumps(bomb._asdict())) < LARGEST]
 
 
@@ -53,7 +53,7 @@ def limited(memory: int, deadline_s: float) -> list[str]:
 
 
 class Watch:
-    """Asks ``/api/ready`` until it is stopped."""
+    """Polls ``/api/ready`` until it is stopped."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -84,7 +84,7 @@ class Watch:
 
 
 def preview(server: Server, bomb: GraderBomb) -> str:
-    """What becomes of a bomb as a preview: the status of the score, or the code of the refusal."""
+    """The result of a bomb as a preview: the status of the score, or the error code."""
     body = {
         "definition": {"type": bomb.kind, "config": bomb.config},
         "agent_response": bomb.submission,

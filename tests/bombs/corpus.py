@@ -181,7 +181,7 @@ def _letters(length: int, step: int) -> str:
 
 
 def answer_bombs() -> list[AnswerBomb]:
-    """What an agent and the options of an http target may do together."""
+    """Answers of agents with the options of an http target that make them expensive."""
     body = json.dumps({"response": "yes", "list": [1]})
     return [
         AnswerBomb("output", {"output": f"list|{DOUBLING}"}, body),

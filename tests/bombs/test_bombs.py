@@ -21,11 +21,11 @@ UNDER_LIMITS = Path(__file__).with_name("under_limits.py")
 LIMITS = {"timeout", "memory", "too_large"}
 """The types of the errors for what passes a limit."""
 ENDLESS = ("doubl", "escapes", "passed on", "literals", "definitions")
-"""Parts of the names of those that no deadline is long enough for."""
+"""Parts of the names of bombs that exceed any deadline."""
 
 
 def under_limits(what: str) -> dict[str, str]:
-    """What became of the corpus in a process with limits, in which a deadline of half a second stands for five."""
+    """The results of the corpus in a process with limits and a deadline of 0.5 instead of 5 seconds."""
     command = [sys.executable, str(UNDER_LIMITS), what, "0.5"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
@@ -107,7 +107,7 @@ def test_the_command_line_grades_answer_bombs(tmp_path: Path) -> None:
 
 
 class TestBounds:
-    """What runs in the engine's process is cheap by an upper bound; the rest is not tried there."""
+    """Only work with a low upper bound runs in the engine's process."""
 
     @pytest.mark.parametrize("bomb", path_bombs(), ids=lambda bomb: bomb[0])
     def test_a_path_that_grows_is_not_searched_in_this_process(self, bomb: tuple[str, str, str]) -> None:

@@ -1,4 +1,4 @@
-"""A server under a memory limit that is given inputs which cost much: it stays ready, and other runs go on."""
+"""A server under a memory limit stays ready with expensive inputs, and other runs continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradeline.service.queue import QUARANTINED
 
 MEMORY = 3 * 1024**3
 NEVER_S = 600.0
-"""A deadline that no test waits for."""
+"""A short deadline for tests."""
 
 
 def test_the_service_answers_while_the_corpus_is_evaluated(tmp_path: Path) -> None:

@@ -21,13 +21,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 
 class Served(NamedTuple):
-    """Where the service is, and the service itself."""
+    """The URL of the service, and the service."""
 
     url: str
     service: Service
 
     def key(self, scope: str) -> str:
-        """A new key; from then on the service wants one."""
+        """A new key; from then on the service requires one."""
         _, text = self.service.keys.create(KeyScope(scope))
         return text
 
@@ -50,7 +50,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def agent() -> Iterator[Any]:
-    """Answers with what it is asked."""
+    """Echoes its input."""
     from live import EchoAgent
 
     with EchoAgent() as running:

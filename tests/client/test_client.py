@@ -26,7 +26,7 @@ def client(served: Any) -> Client:
 
 
 def evaluated(client: Client, agent: Any, texts: dict[str, str], **more: Any) -> Evaluation:
-    """An evaluation of an echoing agent, done."""
+    """A completed evaluation of an echoing agent."""
     ids = [client.create_test_case(text, expected).id for text, expected in texts.items()]
     graders = more.pop("grader_ids", ["exact_match"])
     run = client.start_evaluation(test_case_ids=ids, agent_endpoint_url=agent.url, grader_ids=graders, **more)
@@ -240,7 +240,7 @@ def test_the_cases_skipped_by_an_early_end_are_run(client: Client, served: Any, 
 
 
 class TestAnInterruptedRun:
-    """A run of the command line whose process is gone: the service does not take it up by itself."""
+    """A run of the command line whose process is gone: the service does not resume it."""
 
     @pytest.fixture
     def killed(self, served: Any) -> str:

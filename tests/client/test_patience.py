@@ -1,4 +1,4 @@
-"""What a client does when a service asks for patience, breaks off, or is something else."""
+"""Retries, broken connections and responses of other servers."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ class Reply(NamedTuple):
     body: bytes = b""
     headers: dict[str, str] = {}
     cut: bool = False
-    """Promises more than it sends."""
+    """Sends less than its Content-Length."""
 
 
 class Scripted(ThreadingHTTPServer):
-    """Gives its replies one after the other, and remembers what was asked."""
+    """Returns its replies in order and records the requests."""
 
     daemon_threads = True
 

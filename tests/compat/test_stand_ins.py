@@ -1,4 +1,4 @@
-"""Imports of letta's packages: the stand-ins are used only where the real ones are not installed."""
+"""Stand-ins for letta's packages are used only if the real ones are not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value out of the JSON in the answer."""
+"""The JSON value extractor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agent's memory as the run left it."""
+"""The memory extractor."""
 
 from __future__ import annotations
 

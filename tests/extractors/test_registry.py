@@ -1,4 +1,4 @@
-"""Every extractor by name, and the ways to make and use one."""
+"""Creating and using extractors by name."""
 
 from __future__ import annotations
 

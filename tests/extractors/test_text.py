@@ -1,4 +1,4 @@
-"""A part of what the assistant said: what a pattern matches, or what follows a marker."""
+"""Extractors for a pattern and for the text after a marker."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ _patterns = st.recursive(
     ),
     max_leaves=6,
 )
-"""No repeated part matches the empty string: there RE2 and ``re`` disagree on what a group holds."""
+"""No repeated part matches the empty string: RE2 and ``re`` then disagree on the value of a group."""
 
 
 def _by_re(pattern: re.Pattern[str], text: str, group: int, search_all: bool) -> str:

@@ -1,4 +1,4 @@
-"""Tool calls: what was sent, what came back, and all of them in order."""
+"""Extractors for the arguments, output and list of tool calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything the agent did."""
+"""The trajectory extractor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds of every built-in grader, whatever it is given."""
+"""Properties of every built-in grader with any input."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "panel": {"prompt": "Is it right?", "judges": [{"model": "a"}, {"provider": "anthropic", "model": "b"}]},
 }
 KINDS = sorted(name for name, home in BUILTINS.items() if ".graders." in home)
-"""Those that ask nobody."""
+"""The graders that make no calls."""
 
 any_text = st.text(st.characters(exclude_categories=()), max_size=200)
 pieces = st.lists(
@@ -56,7 +56,7 @@ things = st.one_of(
 
 
 class Raising(str):
-    """A string that raises whatever is asked of it."""
+    """A string whose methods raise."""
 
     def _raises(self, *_: object, **__: object) -> Any:
         raise RuntimeError("a string of a hostile class")
@@ -76,7 +76,7 @@ def test_a_string_of_a_class_that_raises_is_graded_as_the_string_it_is(kind: str
 
 
 def hostile() -> list[str]:
-    """Texts that break what is careless with them."""
+    """Hostile texts."""
     return [
         "[" * 100_000,
         '{"a":' * 100_000 + "1" + "}" * 100_000,
@@ -109,7 +109,7 @@ def context(submission: str, expected: str | None) -> GradeContext:
 
 
 def report(grade: Grade) -> Grade:
-    """A grade less what the clock put into it."""
+    """A grade without its times."""
     return msgspec.structs.replace(grade, latency_ms=None)
 
 

@@ -1,4 +1,4 @@
-"""Names to graders, definitions to graders, packages that add their own."""
+"""Graders by name, by definition and from installed packages."""
 
 from __future__ import annotations
 

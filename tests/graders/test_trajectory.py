@@ -147,7 +147,7 @@ def test_an_agent_that_reports_no_tool_calls_passes() -> None:
 
 
 CALLED = context(said("", call("search")), said("done"))
-"""Calls without their results, as an agent reports that has only tool_calls mapped."""
+"""Calls without results, as of an agent with only tool_calls mapped."""
 
 
 HALF_REPORTED = context(

@@ -1,4 +1,4 @@
-"""A judge always sees the answer, wherever its rubric is written and whatever the rubric mentions."""
+"""A judge always sees the answer, whatever the source and content of its rubric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One question to a judge: what is sent, how often, and what it cost."""
+"""Calls of a judge: requests, retries and costs."""
 
 from __future__ import annotations
 

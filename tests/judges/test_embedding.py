@@ -21,7 +21,7 @@ CONFIG = RunConfig(model="m")
 
 
 class Fixed:
-    """Gives these vectors and keeps what it was asked."""
+    """Returns these vectors and records its calls."""
 
     adapter_id = "fixed"
 

@@ -1,4 +1,4 @@
-"""Nearness in meaning, offline and over HTTP."""
+"""The embedding grader, offline and over HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gradeline.model.resources import Resources
 
 
 class Vectors:
-    """Gives what it is told to, or raises it."""
+    """Returns the given value, or raises it."""
 
     adapter_id = "reason"
 

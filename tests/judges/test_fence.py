@@ -1,4 +1,4 @@
-"""Nothing that stands inside a fence can end it or look as if it did."""
+"""Text inside a fence cannot end it or look as if it did."""
 
 from __future__ import annotations
 

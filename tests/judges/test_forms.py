@@ -1,4 +1,4 @@
-"""Each form of reply says what it wants, and reads nothing else."""
+"""Reply formats: prompts and parsing."""
 
 from __future__ import annotations
 

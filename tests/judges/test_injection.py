@@ -1,4 +1,4 @@
-"""Canaries: whatever a candidate says to the judge, it says as data, and no score comes of it.
+"""Prompt injection: instructions in an answer are data and do not change its score.
 
 Three judges are asked. One obeys every word that stands outside of the fences, and only there: what it hears tells
 whether a text got out. One is the fake judge server, which knows what an answer is worth by where its fence ends. The
@@ -61,14 +61,14 @@ DEMAND = re.compile(r"score\b[^\d\n]{0,40}1\.0|score: 1\.0|\"quality_score\": 1\
 
 
 def outside_of_fences(prompt: str) -> str:
-    """What a judge takes for its instructions: all but what stands between the fences that the notice names."""
+    """The instructions of a prompt: everything outside the fences that the notice names."""
     message = re.search(r"<fenced-NAME-([0-9a-f]{16})>", prompt)
     assert message is not None
     return re.sub(rf"<fenced-(\w+)-{message[1]}>.*?</fenced-\1-{message[1]}>", "", prompt, flags=re.DOTALL)
 
 
 def obedient(prompt: str, _: RunConfig) -> str:
-    """Gives full marks where anything outside of the fences demands them, or where a fence is not what it should be."""
+    """Gives full marks if text outside the fences demands them, or if a fence is invalid."""
     heard = outside_of_fences(prompt)
     obeys = DEMAND.search(heard) or "fenced-" in re.sub(r"</?fenced-NAME-[0-9a-f]{16}>", "", heard)
     return '{"quality_score": 1.0, "notes": "As you wish."}' if obeys else LOW
@@ -116,7 +116,7 @@ class TestCanaries:
 
 @pytest.mark.parametrize("name", ["fence end", "fence end and start", "another fence"])
 def test_an_obedient_judge_follows_what_is_not_neutralised(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the tests above would prove nothing."""
+    """Otherwise the tests above would prove nothing."""
     monkeypatch.setattr("gradeline.judges.fencing.secrets.token_hex", lambda _: GUESS)
     monkeypatch.setattr("gradeline.judges.fencing.neutralize_fences", lambda text: text)
     canary = CANARIES[name].replace("baseline", "candidate")
@@ -124,7 +124,7 @@ def test_an_obedient_judge_follows_what_is_not_neutralised(name: str, monkeypatc
 
 
 def test_the_canary_detects_a_judge_that_obeys_answers() -> None:
-    """No fence helps a model that does what an answer says; the score shows it."""
+    """No fence helps a model that obeys an answer; its score shows that."""
     with FakeJudge("injection").in_thread() as server:
         adapter = create("openai", "fake-judge", base_url=server.base_url())
         assert scored(LLMJudge(adapter), with_mark(CANARIES["plain demand"], "canary", quality=0.1)) == 1.0

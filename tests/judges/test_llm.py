@@ -1,4 +1,4 @@
-"""The model judge: what it asks, with what settings, and what it makes of the reply."""
+"""The model judge: prompt, settings and replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log-probabilities make an expected score only where they tell all of it."""
+"""Only complete log-probabilities give an expected score."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model judges by a rubric: what it is asked, what becomes of its words, and of its failures."""
+"""The model judge with a rubric: prompts, replies and failures."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def server() -> Iterator[FakeJudge]:
 
 
 def served(server: FakeJudge, behaviour: str = "", **config: Any) -> ModelJudge:
-    """A judge on the server that waits for nothing before it tries again."""
+    """A judge on the server that retries without a delay."""
     quick = AdapterSettings(backoff=Backoff(base_s=0.001, cap_s=0.002, random=Random(7)))
     adapter = create_adapter("openai", "gpt-4o-mini", base_url=server.base_url(behaviour), settings=quick)
     return ModelJudge(config={"prompt": "Is it right?", **config}, adapter=adapter)

@@ -1,4 +1,4 @@
-"""Baseline and candidate are asked the same, and a failed side is named."""
+"""Baseline and candidate get the same prompt, and a failed side is named."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_adapters_of_one_form_work_in_both(form: str) -> None:
 
 
 class Meeting:
-    """Two adapters that each answer only once the other was asked too."""
+    """Two adapters that each answer only when the other is called too."""
 
     adapter_id = "meeting"
 

@@ -1,4 +1,4 @@
-"""A submission beside a baseline's answer, judged in both orders."""
+"""A submission and a baseline's answer, judged in both orders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def result(grader: PairwiseGrader, ctx: GradeContext) -> GradeResult:
 
 
 def by_text(scores: dict[str, float], first_bonus: float = 0.0) -> Callable[[str, RunConfig], str]:
-    """A judge that knows what texts are worth, and may like the one shown first."""
+    """A judge with a known score for each text, and optionally a preference for the first position."""
 
     def say(prompt: str, _: RunConfig) -> str:
         shown = sorted(scores, key=lambda text: prompt.index(f"\n{text}\n"))

@@ -1,4 +1,4 @@
-"""Several judges make one score, and how much they disagree is kept."""
+"""A panel of judges has one score, and its disagreement is stored."""
 
 from __future__ import annotations
 

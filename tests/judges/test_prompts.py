@@ -1,4 +1,4 @@
-"""A rubric's placeholders are filled once, and what comes from outside stands behind fences."""
+"""The placeholders of a rubric are filled once, and untrusted text is fenced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every way in which a judge's server can answer or fail: an exact status, an exact number of requests."""
+"""The exact status and number of requests for every answer and failure of a judge's server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def adapter_at(base_url: str, provider: str = "openai", **settings: Any) -> Chat
 
 
 async def status_of(judging: Coroutine[Any, Any, GradingResult]) -> str:
-    """One of the five: nothing that can happen has two, or none."""
+    """One of the five statuses; every event has exactly one."""
     try:
         result = await judging
     except ReplyError as error:
@@ -198,7 +198,7 @@ def test_a_host_without_a_name_and_a_broken_handshake_are_errors(base_url: str, 
 
 
 class Streaming:
-    """Asks for the answer in pieces."""
+    """Requests a streamed answer."""
 
     def __init__(self, adapter: ChatAdapter) -> None:
         self.adapter_id = adapter.adapter_id
@@ -273,7 +273,7 @@ class TestWhatIsRecorded:
 
 
 def test_the_statuses_add_up_to_the_items() -> None:
-    """Each item ends as one of five, whatever a judge does; and each as often as the server did it."""
+    """Each item has one of five statuses, and their counts equal the events of the server."""
     shares = "fenced,rate=0.2+score-above,rate=0.2+refusal,rate=0.2+truncated,rate=0.2+500,rate=0.2,tries=0"
     items = 200
 

@@ -1,4 +1,4 @@
-"""What is read in a judge's reply, and what is not."""
+"""Parsing of judge replies."""
 
 from __future__ import annotations
 

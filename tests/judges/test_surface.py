@@ -1,4 +1,4 @@
-"""What ``gradeline.judges`` offers, and that it costs nothing before it is used."""
+"""The public names of ``gradeline.judges``, and its import time."""
 
 from __future__ import annotations
 

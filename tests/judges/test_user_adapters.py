@@ -1,4 +1,4 @@
-"""Adapters and judges that users write: whatever they return, it is one case's error, and names who returned it."""
+"""Adapters and judges of users: an invalid return value is an error of one case and names its source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIG = RunConfig(model="m")
 
 
 class Adapter:
-    """Returns what it was given, or raises it."""
+    """Returns the given value, or raises it."""
 
     adapter_id = "mine"
 
@@ -37,7 +37,7 @@ class Adapter:
 
 
 class Shouting(str):
-    """A text that breaks whoever looks at it too closely."""
+    """A string whose methods raise."""
 
     def __str__(self) -> str:
         raise RuntimeError("no")
@@ -92,7 +92,7 @@ def test_an_adapter_that_exits_fails_one_grade() -> None:
 
 
 class Judge:
-    """Returns what it was given."""
+    """Returns the given value."""
 
     grader_id = "my-judge"
 

@@ -1,4 +1,4 @@
-"""What users import of the ledger."""
+"""The public names of the ledger."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def talk(
     given: Mapping[str, Any] | None = None,
     **config: Any,
 ) -> Talk:
-    """The response of a target whose agent is on a stub, and the stub."""
+    """The response of a target whose agent is a stub, and the stub."""
 
     async def run() -> Talk:
         async with LettaStub(behaviour, key=key) as letta:
@@ -89,7 +89,7 @@ def startup_problems(suite: Path, **config: Any) -> str:
 
 
 def turn(text: str) -> tuple[Message, ...]:
-    """What an agent of the stub does about a text."""
+    """The messages of the stub's agent for a text."""
     call = ToolCall("conversation_search", json.dumps({"query": text}), "call-1")
     return (
         Message("user", text),
@@ -395,7 +395,7 @@ def test_calls_follow_the_policy_of_the_transport(suite: Path) -> None:
 
 
 def test_calls_follow_the_egress_policy_of_the_run(suite: Path) -> None:
-    """Also where the address is not in the suite."""
+    """Also if the address is not in the suite."""
     path = suite / "bounded.yaml"
     path.write_text(
         "name: n\ndataset: [{id: 1, input: x, ground_truth: x}]\ntarget: {kind: letta_agent, agent_file: agent.af}\n"

@@ -1,4 +1,4 @@
-"""What letta-evals' agents answered is found again, whichever release wrote it."""
+"""Results of every letta-evals release can be replayed."""
 
 from __future__ import annotations
 

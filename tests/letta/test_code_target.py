@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not Path("/bin/sh").exists(), reason="needs a Un
 
 
 class Place:
-    """A suite's folder, with the program on a PATH of its own."""
+    """A suite's folder, with the program on its own PATH."""
 
     def __init__(self, home: Path) -> None:
         self.folder = home / "suite"
@@ -93,7 +93,7 @@ def problems_of(**config: Any) -> dict[str, str]:
 
 
 def turn(text: str) -> tuple[Message, ...]:
-    """What an agent of the stub does about a text."""
+    """The messages of the stub's agent for a text."""
     call = ToolCall("conversation_search", json.dumps({"query": text}), "call-1")
     return (
         Message("user", text),

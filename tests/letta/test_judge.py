@@ -1,4 +1,4 @@
-"""An agent of letta's as a judge: what it is asked, what its tool's call becomes, and what keeps it from being asked."""
+"""A letta agent as a judge: its prompt, its tool call, and its failures."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Judging(NamedTuple):
 
     @property
     def prompt(self) -> str:
-        """What the judge was last sent."""
+        """The last message to the judge."""
         sent = [asked.data for asked in self.letta.requests if asked.operation == "send"]
         return str(sent[-1]["messages"][0]["content"])
 
@@ -74,7 +74,7 @@ def ask(
     environment: Mapping[str, str] | None = None,
     **config: Any,
 ) -> Judging:
-    """What a judge on a stub says of a submission, and the stub."""
+    """The grade by a judge on a stub, and the stub."""
 
     async def run() -> Judging:
         async with LettaStub(behaviour, key=key) as letta:

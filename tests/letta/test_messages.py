@@ -1,4 +1,4 @@
-"""Letta's messages and our trajectories say the same."""
+"""Conversion between letta's messages and our trajectories."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_tools_and_parameters_of_agent_factories_can_be_created() -> None:
 class TestTheRealClient:
     @pytest.fixture
     def client(self, tmp_path: Path) -> Iterator[None]:
-        """A package with the real one's paths and pydantic's way to build without checks."""
+        """A package with the paths of the real one, and pydantic's construction without validation."""
         agents = tmp_path / "letta_client" / "types" / "agents"
         agents.mkdir(parents=True)
         (tmp_path / "letta_client" / "__init__.py").touch()

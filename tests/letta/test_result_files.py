@@ -1,4 +1,4 @@
-"""Runs are written as letta-evals writes its own, and read again as they were."""
+"""Runs in the result format of letta-evals, written and read back."""
 
 from __future__ import annotations
 

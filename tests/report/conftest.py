@@ -1,4 +1,4 @@
-"""Runs made by hand, stored and concluded by the real store and engine."""
+"""Runs built from grades, stored and completed by the real store and engine."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def written() -> Callable[[Callable[..., None], Any], str]:
-    """What a writer writes, as text."""
+    """The output of a writer as a string."""
     from io import StringIO
 
     def write(writer: Callable[..., None], *arguments: Any) -> str:

@@ -106,7 +106,7 @@ def test_hostile_text_is_written_as_utf_8(bench: Any, written: Callable[..., str
 
 
 def test_records_are_streamed(bench: Any) -> None:
-    """Nothing is held back: what the first record gives is written before the last is read."""
+    """The row of the first record is written before the last record is read."""
     (record,) = bench.report([(Sample("one", "q"), bench.answer(), {"exact": bench.grade(1.0)})]).records()
     file = StringIO(newline="")
     seen: list[int] = []

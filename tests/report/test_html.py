@@ -56,7 +56,7 @@ class Page(HTMLParser):
         return {tag for tag, _ in self.elements}
 
     def of(self, tag: str) -> list[str]:
-        """The texts that stand directly in elements of a name."""
+        """The texts directly within elements of a name."""
         return [text for inside, text in self.texts if inside == tag]
 
     @property

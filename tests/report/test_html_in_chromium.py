@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing is loaded, nothing runs, nothing is complained of."""
+"""The page in a real browser: nothing is loaded, nothing runs, nothing is reported."""
 
 from __future__ import annotations
 

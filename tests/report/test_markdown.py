@@ -18,7 +18,7 @@ parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def tables(text: str) -> list[list[list[str]]]:
-    """The cells of each table, as they stand in the source."""
+    """The cells of each table, as written in the source."""
     found: list[list[list[str]]] = []
     tokens = parser.parse(text)
     for before, token in pairwise(tokens):
@@ -32,7 +32,7 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 def kinds(text: str) -> set[str]:
-    """What the parser makes of a text, inline too."""
+    """The tokens of a text, including inline ones."""
     tokens = parser.parse(text)
     return {one.type for token in tokens for one in (token, *(token.children or ()))}
 

@@ -1,4 +1,4 @@
-"""What one pass over the records tells."""
+"""The overview of one pass over the records."""
 
 from __future__ import annotations
 

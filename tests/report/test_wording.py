@@ -1,4 +1,4 @@
-"""Numbers as people read them, and texts made visible."""
+"""Formatting of numbers and of untrusted text."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ GOOD = '{"quality_score": 0.8, "notes": "Close."}'
 
 
 class Vectors:
-    """An embedding adapter that gives what it was told to."""
+    """An embedding adapter that returns the given vectors."""
 
     adapter_id = "vectors"
 
@@ -55,7 +55,7 @@ class Vectors:
 
 
 def judged(judge: Judge, baseline: LLMResponse = BASELINE, candidate: LLMResponse = CANDIDATE) -> GradingResult:
-    """By both forms, which agree."""
+    """By both forms, which must agree."""
     result = judge.judge(baseline, candidate, prompt="Capital of France?", run_config=CONFIG)
     again = asyncio.run(judge.ajudge(baseline, candidate, prompt="Capital of France?", run_config=CONFIG))
     assert again == result

@@ -72,7 +72,7 @@ def run(
 
 
 def grades(folder: Path, reference: str, calls: Sequence[tuple[Sample, str]]) -> list[GradeResult]:
-    """What the grader gave for each call; none may end in an error."""
+    """The grade of each call; none may end in an error."""
     results = run(folder, reference, calls).results
     assert [result.error for result in results] == [None] * len(calls)
     return [in_order(result.result) for result in results if result.result is not None]
@@ -89,7 +89,7 @@ def sample(ground_truth: str | None = None, **metadata: Any) -> Sample:
 
 
 class Example(NamedTuple):
-    """A grader of the document: where it stands, there and in the examples, and what it must give."""
+    """A grader of the document: its location there and in the examples, and its expected results."""
 
     name: str
     heading: str
@@ -479,7 +479,7 @@ NOT_FOUND = GradeResult(0.0, "'Paris' not found")
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A folder with the evaluators' file alone."""
+    """A folder with only the evaluators' file."""
     shutil.copy(EXAMPLES / "custom_evaluators.py", tmp_path)
     return tmp_path
 

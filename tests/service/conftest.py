@@ -19,7 +19,7 @@ MASTER_KEY = b"a master key of the tests, long enough"
 
 
 class Answer(NamedTuple):
-    """What came back; `body` is the parsed JSON where it is JSON, else the text, None where there is none."""
+    """A response; `body` is the parsed JSON where it is JSON, else the text, None where there is none."""
 
     status: int
     body: Any

@@ -1,4 +1,4 @@
-"""An agent that says back the secret that it was sent, in many forms, and what to search for afterwards."""
+"""An agent that echoes the secret it received in many forms, and the strings to search for afterwards."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ECHOES = {
 
 
 class EchoingAgent(ThreadingHTTPServer):
-    """Says back what it was sent, in the form that the case names."""
+    """Echoes its input in the form that the case names."""
 
     daemon_threads = True
 
@@ -93,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body.encode())
 
     def _in_chunks(self, value: str) -> None:
-        """The value split over chunks, and over events of which each holds a few letters."""
+        """The value split over chunks, and over events of a few letters each."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def forms_of(value: str) -> set[bytes]:
-    """What is searched for: made without the code under test."""
+    """The strings to search for, created without the code under test."""
     raw = value.encode()
     found = {value, json.dumps(value)[1:-1], json.dumps(json.dumps(value))[3:-3], quote(value), quote(value, safe="")}
     found |= {quote_plus(value), base64.b64encode(raw).decode()[:-4], base64.urlsafe_b64encode(raw).decode()[:-4]}

@@ -1,4 +1,4 @@
-"""A real agent and a real server for the tests of runs: the agent outlives the servers, and remembers every call."""
+"""A real agent and a real server for the tests of runs: the agent outlives the servers, and records every call."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EchoAgent:
         self.calls: Counter[str] = Counter()
         self.authorization: set[str | None] = set()
         self.received: list[str] = []
-        """Every request whole, as it came."""
+        """Every complete request in order."""
         self.may_answer = Event()
         self.may_answer.set()
         self._changed = Condition()
@@ -61,7 +61,7 @@ class EchoAgent:
         return sum(self.calls.values())
 
     def wait_for(self, calls: int) -> None:
-        """Return once so many calls have come in all."""
+        """Return after this number of calls in total."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.total >= calls, PATIENCE_S), f"only {self.total} calls came"
 
@@ -85,7 +85,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A caller that was killed is no news."""
+        """Ignore callers that were killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -127,11 +127,11 @@ class ServeSettings(plain, frozen=True, kw_only=True):
 settings.ServeSettings = ServeSettings
 main()
 """
-"""The program with another lease, which no person has to choose."""
+"""The program with another lease, which is not an option."""
 
 
 class Server:
-    """``gradeline serve`` in a process of its own."""
+    """``gradeline serve`` in its own process."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Server:
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """``through`` is a program that runs the server under some limit, and becomes it. ``log`` gets its log."""
+        """``through`` is a program that sets a limit and then executes the server. ``log`` gets its log."""
         command = ["-m", "gradeline"] if lease_s is None else ["-c", _WITH_LEASE.format(lease_s=lease_s)]
         variables = {**os.environ, **(environment or {})}
         if failpoint is not None:
@@ -181,13 +181,13 @@ class Server:
         self.kill()
 
     def kill(self) -> None:
-        """End it without a chance to say anything."""
+        """Kill it."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
         self._close()
 
     def terminate(self) -> int:
-        """Ask it to end, and wait for that."""
+        """Stop it, and wait until it has ended."""
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(PATIENCE_S)
@@ -196,7 +196,7 @@ class Server:
         return self._process.returncode
 
     def wait(self) -> None:
-        """Until it has ended by itself."""
+        """Wait until it has ended by itself."""
         self._process.wait(PATIENCE_S)
 
     def signal(self, number: int) -> None:
@@ -232,7 +232,7 @@ class Server:
             connection.close()
 
     def until_ready(self) -> None:
-        """Until it answers that its store can be written."""
+        """Wait until it is ready."""
         deadline = time.monotonic() + PATIENCE_S
         while not self._is_ready():
             assert time.monotonic() < deadline
@@ -245,7 +245,7 @@ class Server:
             return False
 
     def until(self, run: str, settled: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """The run, once it is as it should be."""
+        """Wait for a state of the run, and return the run."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             found: dict[str, Any] = self.data("GET", f"/api/evaluations/{run}")
@@ -255,7 +255,7 @@ class Server:
             time.sleep(0.05)
 
     def until_ended(self, run: str) -> dict[str, Any]:
-        """An ``interrupted`` run of the service has not ended: a server takes it up again."""
+        """An ``interrupted`` run of the service has not ended: a server resumes it."""
         return self.until(run, lambda found: found["status"] in ("completed", "failed", "cancelled"))
 
     def events(self, run: str, last_id: int | None = None) -> Iterator[Sse]:
@@ -290,7 +290,7 @@ def revoke_key(store: str | Path, key: str) -> None:
 
 
 def with_keys(folder: Path) -> tuple[str, ...]:
-    """The options of a server whose keys `new_key` makes."""
+    """The options of a server whose keys `new_key` creates."""
     (folder / "secret").write_bytes(SECRET_KEY)
     return "--secret-key-file", str(folder / "secret")
 
@@ -312,7 +312,7 @@ def _events(response: HTTPResponse) -> Iterator[Sse]:
 def suite_of(
     agent: EchoAgent, cases: int, *, prefix: str = "q", concurrency: int = 10, wrong: int = 0
 ) -> dict[str, Any]:
-    """A suite of so many cases, of which the first ``wrong`` fail."""
+    """A suite of ``cases`` cases, of which the first ``wrong`` fail."""
     return {
         "name": prefix,
         "target": {"kind": "http", "url": agent.url, "retries": 0},

@@ -44,7 +44,7 @@ from postgres_server import Server as PostgresServer
 
 ENDED = ("completed", "failed", "cancelled")
 AWAY = (OSError, HTTPException, ValueError)
-"""What a caller sees of a server that is killed: no connection, half an answer."""
+"""The errors of a caller whose server is killed: no connection, half an answer."""
 LISTENERS = 4
 PAUSE_S = (2.0, 6.0)
 """Between two kills."""
@@ -79,7 +79,7 @@ class Soak:
         self.victim: Server | None = None
 
     def run(self, seconds: float) -> None:
-        """Everything at once, for this time."""
+        """Run all loads concurrently for this time."""
         work: list[Callable[[], None]] = [
             self._kill,
             self._start,
@@ -296,7 +296,7 @@ class Soak:
     # the end
 
     def _finish(self) -> None:
-        """A new server takes up everything that has not ended."""
+        """A new server resumes every run that has not ended."""
         deadline = time.monotonic() + FINISH_S
         with Server(self.store) as server:
             for run in sorted(self.runs):
@@ -307,7 +307,7 @@ class Soak:
                     time.sleep(0.1)
 
     def _compare(self) -> None:
-        """What the store holds with what was acknowledged."""
+        """Compare the content of the store with what was acknowledged."""
         with open_storage(self.store) as storage:
             assert isinstance(storage, SqliteStorage | PostgresStorage)
             self.failures += [f"the store: {fault}" for fault in check_store(storage.database).faults]
@@ -342,7 +342,7 @@ class Soak:
         self.failures += self._growth()
 
     def _growth(self) -> list[str]:
-        """Whether the memory of the server that stayed has levelled off: the last quarter beside the second."""
+        """Whether the memory of the server that stayed has levelled off, by the last quarter against the second."""
         quarter = len(self.memory) // 4
         if quarter < 4:
             return []

@@ -1,4 +1,4 @@
-"""Who may call what: nobody without a key, and with a key what its scope says."""
+"""Access control: every route requires a key with its scope."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent behind TLS that cannot be trusted is not asked: nothing of the question is sent in the clear or to a stranger."""
+"""An agent with an invalid certificate is not called: no input is sent unencrypted or to another server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every answer has in common, whatever went wrong."""
+"""Properties of every response, including errors."""
 
 from __future__ import annotations
 
@@ -390,7 +390,7 @@ def test_a_histogram_adds_up() -> None:
 
 @pytest.fixture
 def logged() -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """What is logged, line by line."""
+    """The lines of the log."""
     stream = io.StringIO()
     loggers = [logging.getLogger(name) for name in ("gradeline", "uvicorn")]
     before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]

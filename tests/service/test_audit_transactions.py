@@ -1,4 +1,4 @@
-"""An act and its audit entry are stored together: where the log cannot be written, nothing is done."""
+"""A change and its audit entry are stored together: if the log cannot be written, nothing changes."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def contents(service: Service) -> dict[str, list[str]]:
 
 
 def lock_log(service: Service) -> None:
-    """From now on the log takes no entries, as on a full disk or after a crash between two transactions."""
+    """Make the log refuse entries, as on a full disk or after a crash between two transactions."""
 
     def work(transaction: Any) -> None:
         if service.database.dialect.name == "sqlite":

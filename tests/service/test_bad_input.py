@@ -1,4 +1,4 @@
-"""What a careless or hostile caller sends: every answer is an envelope that says what is wrong, and nothing breaks."""
+"""Invalid and hostile requests: every response is an envelope with the fault, and nothing breaks."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_malformed_id_is_an_unknown_id_in_every_path(service: Service, call: C
 
 
 def filled_paths(path: str, wrong: str, known: str) -> Iterator[str]:
-    """The path with the wrong id in the place of the first one, and of the second behind a good one."""
+    """The path with the wrong ID as the first one, and as the second after a valid one."""
     parts = path.split("/")
     places = [n for n, part in enumerate(parts) if part.startswith("{")]
     for turn in range(min(2, len(places))):
@@ -268,11 +268,11 @@ def test_a_run_whose_cases_were_all_deleted_stays_complete(call: Call, agent: Ec
 
 
 class TestClocks:
-    """Nobody's wall clock decides anything: leases go by beats, latencies and limits by the monotonic clock."""
+    """No wall clock decides anything: leases depend on heartbeats, latencies and limits on the monotonic clock."""
 
     @pytest.fixture
     def jumping(self, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-        """Every look at the wall clock finds it hours or days away from the last one."""
+        """Every reading of the wall clock is hours or days away from the last one."""
         real, looks = time.time, [0]
         leaps = (0, 3600, -3600, 2 * 86400, -2 * 86400)
 
@@ -310,7 +310,7 @@ class TestLargeAndSlow:
     """Against a real server: what it does with bytes that do not end."""
 
     def memory_kb(self, server: Server) -> int:
-        """The most memory that the server ever held."""
+        """The peak memory of the server."""
         lines = Path(f"/proc/{server.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
 

@@ -1,4 +1,4 @@
-"""Imports of many cases: others write meanwhile, and after a death there is all of a file or nothing."""
+"""Imports of many cases: other writes continue, and after a crash all of a file is stored or nothing."""
 
 from __future__ import annotations
 

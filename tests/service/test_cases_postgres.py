@@ -1,4 +1,4 @@
-"""Test cases and graders in PostgreSQL: every statement of theirs, once."""
+"""Test cases and graders in PostgreSQL: each of their statements, once."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Call = Callable[..., Any]
 
 
 def suite(agent: str, right: int, **keys: Any) -> dict[str, Any]:
-    """Eight documents with three cases each, of which so many are echoed as expected."""
+    """Eight documents with three cases each; this number of cases is echoed as expected."""
     cases = [
         {
             "id": f"{number}-{place}",

@@ -1,4 +1,4 @@
-"""The service and the command line are two doors to one engine and one store."""
+"""The service and the command line share one engine and one store."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def records(store: str, run: str | None = None) -> list[Record]:
 
 
 def grades(found: list[Record]) -> dict[tuple[str, int, str], tuple[Any, ...]]:
-    """All that a grade says, but for how long it took and what the judge's own words were made of."""
+    """A grade without its times and without the random parts of the judge's reply."""
     return {
         (record.case, record.repeat, key): (
             record.submissions.get(key),

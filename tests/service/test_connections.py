@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 def ask(server: Server, path: str, source: str = "127.0.0.1", method: str = "GET", **sent: Any) -> Answer:
-    """An answer over a connection of its own, from that address."""
+    """A response over a separate connection from this address."""
     connection = HTTPConnection(urlsplit(server.url).netloc, timeout=30, source_address=(source, 0))
     with closing(connection):
         connection.request(method, path, sent.get("body"), sent.get("headers", {}))
@@ -40,7 +40,7 @@ def ask(server: Server, path: str, source: str = "127.0.0.1", method: str = "GET
 
 
 def idle(server: Server, stack: ExitStack, number: int, source: str) -> None:
-    """Connections that send nothing; those that the server closes are kept here all the same."""
+    """Connections that send nothing; those that the server closes stay in this list."""
     host = urlsplit(server.url)
     for _ in range(number):
         opened = socket.create_connection((host.hostname or "", host.port or 0), 30, source_address=(source, 0))
@@ -48,7 +48,7 @@ def idle(server: Server, stack: ExitStack, number: int, source: str) -> None:
 
 
 def raw(server: Server, sent: bytes) -> bytes:
-    """What comes back until the server closes the connection."""
+    """The response until the server closes the connection."""
     host = urlsplit(server.url)
     with socket.create_connection((host.hostname or "", host.port or 0), timeout=30) as connection:
         connection.sendall(sent)
@@ -132,7 +132,7 @@ def test_two_lengths_behind_a_good_request_are_refused_too(server: Server) -> No
 
 
 def wrong_keys(server: Server, number: int) -> list[int]:
-    """The answers to wrong keys, each said to come from another address."""
+    """The responses to wrong keys, each from another forwarded address."""
     headers = {"Content-Type": "application/json"}
     return [
         ask(

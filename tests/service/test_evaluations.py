@@ -1,4 +1,4 @@
-"""Evaluations over REST: what can be asked for, what is refused and how, and the lists."""
+"""Evaluations over REST: valid and refused requests, and lists."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def opened_stream(
 def streams_until_refused(
     server: Server, stack: ExitStack, run: str, most: int, source: str, headers: dict[str, str]
 ) -> tuple[int, Any]:
-    """How many streams could be opened, and what the one beyond was told."""
+    """The number of streams that could be opened, and the error of the next one."""
     for number in range(most + 1):
         response = opened_stream(server, stack, run, source, **headers)
         if response.status != 200:

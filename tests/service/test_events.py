@@ -1,4 +1,4 @@
-"""Live events: no gap, no repeat, whatever breaks; and a reader that is slow harms nobody."""
+"""Live events: no gaps and no repeats after any failure; a slow reader does not affect others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from live import EchoAgent, Server, suite_of
 
 
 class Log:
-    """A run with a log, and whoever follows it."""
+    """A run with a log, and its readers."""
 
     def __init__(self, storage: SqliteStorage) -> None:
         self.events = EventBroker(storage.database)
@@ -53,7 +53,7 @@ class Log:
     async def read(
         self, last_id: str | None = None, *, after: Callable[[int], None] = lambda _: None
     ) -> list[RunEvent]:
-        """All that a reader gets; ``after`` is told how many it has."""
+        """All events of a reader; ``after`` gets their number."""
         found: list[RunEvent] = []
         async for event in self.events.follow("r", last_id):
             if isinstance(event, RunEvent):

@@ -1,4 +1,4 @@
-"""Runs as files: every format, streamed, and never a broken file that looks whole."""
+"""Runs as files: every format, streamed, and never an incomplete file that looks complete."""
 
 from __future__ import annotations
 

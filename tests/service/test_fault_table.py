@@ -1,4 +1,4 @@
-"""The table of faults in the documentation names tests that are there."""
+"""The table of faults in the documentation names existing tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks under a running service: its disk, its database, its descriptors. It says so, recovers, loses nothing."""
+"""Faults under a running service (disk, database, file descriptors): it reports them, recovers and loses nothing."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def start(server: Server, agent: EchoAgent, cases: int, prefix: str = "q") -> st
 
 
 def stored(store: str) -> Counter[str]:
-    """How many answers the database holds of each run."""
+    """The number of answers of each run in the database."""
     with open_storage(store) as storage:
         assert isinstance(storage, SqliteStorage | PostgresStorage)
         return Counter(run for (run,) in storage.database.read("SELECT run FROM responses"))
 
 
 def why_no_mounts() -> str | None:
-    """None where a disk of our own can be had, else the reason."""
+    """Why no separate disk can be mounted; None if it can."""
     probe = [*_private_mounts(), "mount", "-t", "tmpfs", "none", "/mnt"]
     done = subprocess.run(probe, capture_output=True, text=True, check=False) if shutil.which("unshare") else None
     return None if done is not None and done.returncode == 0 else "no file system can be mounted here (unshare -Urm)"
@@ -60,7 +60,7 @@ def _private_mounts() -> list[str]:
 
 
 def on_a_small_disk(folder: Path, size: str) -> list[str]:
-    """Runs a program that alone sees a disk of this size in the folder."""
+    """Runs a program with a disk of this size in the folder, visible only to it."""
     return [*_private_mounts(), "sh", "-c", f'mount -t tmpfs -o size={size} none "$0" && exec "$@"', str(folder)]
 
 
@@ -110,7 +110,7 @@ class TestASyncThatFails:
     def test_nothing_more_is_acknowledged_until_the_store_is_reopened(self, tmp_path: Path) -> None:
         store = tmp_path / "store.db"
         with Server(store):
-            """Makes the tables, so that the fault comes while there is work."""
+            """Create the tables first, so that the fault happens during work."""
         with EchoAgent(0.01) as agent:
             acknowledged: list[str] = []
             with Server(store, through=self.under_strace(tmp_path)) as server:
@@ -214,7 +214,7 @@ def test_a_kill_while_it_drains_is_a_kill_like_any_other(tmp_path: Path) -> None
             next(readers)
             server.signal(signal.SIGTERM)
             for _ in readers:
-                """Until the stream is closed: from then on it drains."""
+                """Wait until the stream is closed: from then on the server drains."""
             server.kill()
         agent.may_answer.set()
         with Server(store) as server:

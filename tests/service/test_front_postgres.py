@@ -1,4 +1,4 @@
-"""Keys, sessions, secrets and the audit log in PostgreSQL: every statement of theirs, once."""
+"""Keys, sessions, secrets and the audit log in PostgreSQL: each of their statements, once."""
 
 from __future__ import annotations
 

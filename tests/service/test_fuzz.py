@@ -1,4 +1,4 @@
-"""Every operation, with good and bad input that is made from the API's description: no defect, nothing undocumented."""
+"""Every operation with valid and invalid input generated from the OpenAPI document: no defect, nothing undocumented."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .conftest import BASE_URL, MASTER_KEY
 
 EXAMPLES = 8
 _FROM_THE_PATH = {404, 405}
-"""Text in the place of an id may be another path, or none."""
+"""Text instead of an ID may be another path, or none."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -90,13 +90,13 @@ LINKS = {
     "/api/graders": ("grader_id", "id"),
     "/api/evaluations": ("evaluation_id", "id"),
 }
-"""What a POST there makes, by the name of the parameter that other operations take, and where the answer has it."""
+"""The ID that each POST returns: the name of the parameter in other operations, and its path in the response."""
 STEPS = 4
 SEQUENCES = 3
 
 
 def linked(description: dict[str, Any]) -> dict[str, Any]:
-    """The description, with links from what a request made to every operation on it."""
+    """The OpenAPI document, with links from each created object to every operation on it."""
     for place, (parameter, field) in LINKS.items():
         made = next(
             answer for status, answer in description["paths"][place]["post"]["responses"].items() if status < "3"

@@ -1,4 +1,4 @@
-"""Grading one text or one stored result for a look, by graders of every kind; and where judges may be asked."""
+"""Grader previews of a text or a stored result, and the addresses at which judges may be called."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JUDGE = {"prompt": "Is it right? {submission}", "model": "judge-1"}
 
 @pytest.fixture
 def judge() -> Iterator[tuple[str, list[str | None]]]:
-    """A model's server that always says 0.75: its base URL, and the Authorization of each call."""
+    """A model server that always returns 0.75: its base URL, and the Authorization of each call."""
     seen: list[str | None] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""Histograms: what a column says is what its ends find."""
+"""Histograms: the count of a bin equals the results of a filter by its edges."""
 
 from __future__ import annotations
 

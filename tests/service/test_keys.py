@@ -1,4 +1,4 @@
-"""API keys and sessions: shown once, kept as a digest, ended at once."""
+"""API keys and sessions: shown once, stored as a digest, revoked at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers that are killed, stopped, frozen and doubled: every run ends, and nothing is lost or done twice."""
+"""Servers that are killed, stopped, frozen or run twice: every run ends, and nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AT_ONCE = 10
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a store is that several servers share."""
+    """The location of a store that several servers share."""
     if request.param == "sqlite":
         return str(tmp_path / "store.db")
     url: str = request.getfixturevalue("postgres_url")
@@ -35,7 +35,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def stored(store: str) -> dict[str, Any]:
-    """What the database holds, read beside everything else."""
+    """The content of the database, read directly."""
     with open_storage(store) as storage:
         assert isinstance(storage, SqliteStorage | PostgresStorage)
         read = storage.database.read

@@ -1,4 +1,4 @@
-"""Human verdicts over REST: beside grades, with a history, gone with their run."""
+"""Labels over REST: stored next to grades, with a history, deleted with their run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BODY = {"verdict": "pass", "reason": "It is right, in other words."}
 
 @pytest.fixture
 def run(service: Service) -> str:
-    """Three results, each graded by one grader; the judge failed at the first and has not come to the others."""
+    """Three results, each graded by one grader; the judge failed at the first and has not reached the others."""
     name = service.storage.save_run(Run(name="n", suite="s", status="completed", graders=GRADERS, total=3))
     for case in CASES:
         key = ResponseKey(name, case)

@@ -1,4 +1,4 @@
-"""The API's description says what the service really answers."""
+"""The OpenAPI document describes the actual responses of the service."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def operations(document: dict[str, Any]) -> list[Operation]:
 
 
 def whole(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """A schema that stands alone."""
+    """A self-contained schema."""
     return {**schema, "components": document["components"]}
 
 
@@ -131,7 +131,7 @@ def test_every_body_has_an_example_that_fits_it(document: dict[str, Any]) -> Non
 
 
 def test_the_example_bodies_are_accepted(document: dict[str, Any], call: Call) -> None:
-    """Only the ids in them are made up."""
+    """Only the IDs in them are invented."""
     for method, path, operation in operations(document):
         for kind, content in operation.get("requestBody", {}).get("content", {}).items():
             example, filled = content["example"], path.replace("{", "").replace("}", "")

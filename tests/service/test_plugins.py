@@ -168,7 +168,7 @@ def listening() -> Iterator[Listener]:
 
 
 class Service:
-    """A service with a key, and so without a way to loopback but for what is allowed."""
+    """A service with a key: loopback is only reachable if allowed."""
 
     def __init__(self, server: Server, key: str, denied: Listener, allowed: Listener) -> None:
         self._server = server

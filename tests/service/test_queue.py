@@ -1,4 +1,4 @@
-"""The database as the queue: who gets which run, and what becomes of one whose owner is gone."""
+"""The database as the queue: claims, leases and takeovers."""
 
 from __future__ import annotations
 

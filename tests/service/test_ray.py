@@ -1,4 +1,4 @@
-"""A service whose runs are worked on by a Ray cluster: what it shares, survives, refuses and keeps to itself."""
+"""A service whose runs are executed by a Ray cluster."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def metrics_of(server: Server) -> str:
 
 
 def stored(store: str) -> dict[str, Any]:
-    """What the database holds of each run, read past the service."""
+    """The rows of each run, read directly from the database."""
     with open_storage(store) as storage:
         assert isinstance(storage, PostgresStorage)
         read = storage.database.read
@@ -88,7 +88,7 @@ def stored(store: str) -> dict[str, Any]:
 
 @pytest.fixture
 def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Where a server's cluster has its folder; a short path, since the names of sockets are limited."""
+    """The folder of a server's cluster; a short path, since the names of sockets are limited."""
     folder = Path(tempfile.mkdtemp(prefix="gl", dir="/tmp"))
     monkeypatch.setenv("TMPDIR", str(folder))
     yield folder
@@ -96,7 +96,7 @@ def scratch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 class Redirecting(BaseHTTPRequestHandler):
-    """Sends every caller on to a private address."""
+    """Redirects every caller to a private address."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))

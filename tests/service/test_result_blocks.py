@@ -47,7 +47,7 @@ class Expected(NamedTuple):
     grades: dict[str, Grade]
 
     def matches(self, where: ResultFilter) -> bool:
-        """The plain meaning of a filter."""
+        """The naive implementation of a filter."""
         latency = self.response.latency_ms if self.response.status == "success" else None
         graded = [grade for grader, grade in self.grades.items() if where.grader in (None, grader)]
         on_grades = where.grader is not None or where.outcome is not None
@@ -156,7 +156,7 @@ def indexed(storage: Storage, read: Results) -> str:
 
 @pytest.fixture(scope="module")
 def going(storage: Storage, read: Results) -> str:
-    """A run that has no index."""
+    """A run without an index."""
     return saved(storage, "running")
 
 
@@ -267,7 +267,7 @@ def test_a_run_with_too_many_tags_for_the_index_is_searched_result_by_result(
 
 
 class CountingDatabase:
-    """A SQLite store, read with the steps of SQLite's virtual machine counted, and the statements kept."""
+    """A SQLite store, which counts the steps of SQLite's virtual machine and records the statements."""
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path)
@@ -294,7 +294,7 @@ class CountingDatabase:
 
 
 class Sized(NamedTuple):
-    """A run of some size, and what reads it."""
+    """A run of some size, and its reader."""
 
     database: CountingDatabase
     ranges: Any

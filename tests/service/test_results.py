@@ -1,4 +1,4 @@
-"""Results over REST: pages, filters, cursors, one result whole."""
+"""Results over REST: pages, filters, cursors, complete results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ BROKEN = grade("error", error=ErrorInfo("timeout", "the judge took too long", Fa
 
 @pytest.fixture
 def save(service: Service) -> Callable[..., str]:
-    """Stores a run, given as (sample, repeat, response, grades), and gives its id."""
+    """Stores a run of (sample, repeat, response, grades), and returns its ID."""
 
     def saved(rows: Iterable[tuple[Sample, int, Response, dict[str, Grade]]], **fields: Any) -> str:
         rows = list(rows)

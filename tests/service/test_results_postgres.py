@@ -1,4 +1,4 @@
-"""The same results out of PostgreSQL: every statement that reads them, once."""
+"""The same results from PostgreSQL: every statement that reads them, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention: which runs go, which stay, and why."""
+"""Retention: which runs are deleted, which stay, and why."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def definition(**fields: object) -> str:
 
 
 def reasons(service: Service, rules: RetentionRules = RULES) -> dict[str, str]:
-    """Each run with why it is kept; those that go have an empty reason."""
+    """Each run with the reason to retain it; runs to delete have an empty reason."""
     return {one.id: "" if one.deleted else one.reason for one in decide(service.database, rules, NOW)}
 
 

@@ -32,7 +32,7 @@ SPELLINGS = """http://127.0.0.1/ http://127.1/ http://2130706433/ http://0x7f000
 
 @pytest.fixture
 def no_dialling(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Counts every connection that is tried."""
+    """Counts every attempted connection."""
     dialled: list[Any] = []
     connect = socket.socket.connect
 
@@ -127,7 +127,7 @@ def test_the_first_key_ends_access_to_loopback(tmp_path: Path) -> None:
 
 
 class Answers(AbstractResolver):
-    """A name server that changes its mind."""
+    """A name server whose answer changes."""
 
     def __init__(self, *answers: list[str]) -> None:
         self._answers = list(answers)

@@ -1,4 +1,4 @@
-"""What the service says of runs that the command line made."""
+"""Runs of the command line in the service."""
 
 from __future__ import annotations
 

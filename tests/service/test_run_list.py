@@ -1,4 +1,4 @@
-"""What a list of runs tells of each: from counters, by either database."""
+"""The list of runs with counts, by either database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs that the service works on: stopped, cancelled, resumed, retried, regraded, and by whom they may be reached."""
+"""Runs that the service works on: stopped, cancelled, resumed, retried and regraded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> ServeSettings:
 
 @pytest.fixture
 def service(settings: ServeSettings) -> Iterator[Service]:
-    """At work, without a server before it."""
+    """A runner without a server."""
     built = build_service(settings)
     built.start()
     try:
@@ -74,7 +74,7 @@ def ended(service: Service, run: str) -> Run:
 
 
 def outcomes(service: Service, run: str) -> dict[str, str]:
-    """What each case came to, by the first grader."""
+    """The outcome of each case by the first grader."""
     return {record.case: next(iter(record.grades.values())).outcome.value for record in service.storage.records(run)}
 
 

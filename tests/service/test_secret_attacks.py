@@ -24,7 +24,7 @@ Headers = Callable[[str], dict[str, str]]
 
 
 class Agent(ThreadingHTTPServer):
-    """Echoes every request, answers as a chat model, and redirects to ``elsewhere`` where that is set."""
+    """Echoes every request, answers as a chat model, and redirects to ``elsewhere`` if set."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""The echo matrix: whatever an agent says back of a secret, in whatever form, nothing that is kept or shown has it."""
+"""The echo matrix: no stored or returned data contains a secret that an agent echoes in any form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets: in, never out, and only to their host."""
+"""Secrets: never returned, and only sent to their host."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _insert(transaction: Transaction, row: tuple[str, ...]) -> None:
 
 
 def test_rows_from_before_are_for_admins_over_https_in_a_header(database: Database) -> None:
-    """A value that was sealed for its name and host opens as before; what it may be used for is the least."""
+    """A value that was sealed for its name and host opens as before; with the most restricted use."""
     migrate(database, "secrets", SECRET_STEPS[:1])
     master = MasterKey(MASTER_KEY)
     for name, value in (("OLD", VALUE), ("SHORT", "1234")):

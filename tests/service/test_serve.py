@@ -1,4 +1,4 @@
-"""``gradeline serve`` as a process: its address, its refusals, its ends."""
+"""``gradeline serve`` as a process: address, refused requests and shutdown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 class Serving:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     def __init__(self, folder: Path, *options: str, **more: str) -> None:
         arguments = [COMMAND, "serve", "--port", "0", "--json", *options]
@@ -200,7 +200,7 @@ def test_a_stop_ends_event_streams_and_lets_go_of_a_run_in_time(serving: Serving
 
 @contextlib.contextmanager
 def in_a_thread(service: Service) -> Iterator[int]:
-    """A server in this process; gives its port."""
+    """A server in this process; yields its port."""
     ready = Event()
     with bind("127.0.0.1", 0) as bound:
         config = uvicorn.Config(application(service), http=HttpProtocol, lifespan="on", log_config=None)

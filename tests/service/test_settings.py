@@ -1,4 +1,4 @@
-"""How a service was started may be shown: nothing secret is in it."""
+"""The settings of a service can be shown without secrets."""
 
 from __future__ import annotations
 

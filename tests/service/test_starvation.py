@@ -1,4 +1,4 @@
-"""One caller cannot use up what others need: threads for previews and tries, and calls in flight."""
+"""One caller cannot exhaust shared resources: threads for previews and trials, and calls in flight."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .live import EchoAgent, Server, new_key, suite_of, with_keys
 
 
 class SilentJudge:
-    """A model's server that answers nobody until it may."""
+    """A model server that does not answer until it is released."""
 
     def __init__(self) -> None:
         self.asked = 0

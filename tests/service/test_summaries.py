@@ -1,4 +1,4 @@
-"""The summary of a run: counts that are exact, intervals, and the walk that is done once."""
+"""The summary of a run: exact counts, intervals, and statistics that are computed once."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def put(service: Service, run: str, case: str, response: Response, grades: dict[
 
 @pytest.fixture
 def run(service: Service) -> str:
-    """Five results; the third was graded by nobody without an error."""
+    """Five results; the third has no grade without an error."""
     name = service.storage.save_run(Run(name="n", suite="s", status="completed", graders=GRADERS, total=5))
     put(service, name, "a", Response(text="x", latency_ms=10.0), {"exact": grade("pass"), "judge": grade("fail", 0.25)})
     put(service, name, "b", Response(text="x", latency_ms=20.0), {"exact": grade("fail"), "judge": grade("error")})

@@ -1,4 +1,4 @@
-"""An agent is asked once and looked at: nothing is stored, no secret comes back, and the rules of a run hold."""
+"""Trials of an agent: nothing is stored, no secret is returned, and the rules of a run apply."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY = 'sk-planted/"key" ü+9'
 
 
 class Mirror:
-    """Says back everything it was sent, as JSON; the path decides the rest."""
+    """Echoes every request as JSON; the path selects the kind of response."""
 
     def __init__(self) -> None:
         self.asked = 0

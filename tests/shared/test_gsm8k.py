@@ -1,4 +1,4 @@
-"""The numeric grader says what the published verdicts on real answers to grade-school problems say."""
+"""The numeric grader agrees with published verdicts on real answers to grade-school problems."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def place(row: Row) -> tuple[int, str]:
 
 
 def totals(rows: Iterable[Row], label: str) -> dict[str, list[int]]:
-    """For each model the rows that the label calls right, and all its rows."""
+    """For each model the number of rows labelled correct, and of all rows."""
     counts: dict[str, list[int]] = {}
     for row in rows:
         count = counts.setdefault(row["model"], [0, 0])

@@ -1,4 +1,4 @@
-"""The rules grader says what Google's instruction-following checker says, for every kind it can express."""
+"""The rules grader agrees with Google's instruction-following checker on every kind that it can express."""
 
 from __future__ import annotations
 

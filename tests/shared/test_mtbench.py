@@ -1,4 +1,4 @@
-"""Ratings in a real judge's free text are read as they were published; what has none is missing."""
+"""Ratings in a real judge's free text are read as they were published; a text without a rating is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both orders are put together as the makers of two labelled sets did it with the verdicts of real judges."""
+"""Both orders are combined as the authors of two labelled sets did with verdicts of real judges."""
 
 from __future__ import annotations
 

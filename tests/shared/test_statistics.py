@@ -1,4 +1,4 @@
-"""Our formulas give what scipy, statsmodels and published tables give."""
+"""Our formulas agree with scipy, statsmodels and published tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A test and its interval never contradict each other, and both keep their promises."""
+"""A test and its interval never contradict each other, and both have their nominal error rates."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def agree(found: PairedTest) -> bool:
 
 
 class TestAgreement:
-    """The interval leaves out 0 just where p is at most 0.05."""
+    """The interval excludes 0 exactly if p is at most 0.05."""
 
     @pytest.mark.slow
     @given(st.integers(0, 400), st.integers(0, 400), st.integers(0, 2000))
@@ -168,7 +168,7 @@ def of_pass_and_fail(cases: int, up: int, down: int) -> tuple[float, float, floa
 
 
 class TestCoverage:
-    """Of intervals that say 95 %, at least 93 hold the truth (and the noise of the simulation)."""
+    """At least 93 % of the 95 % intervals contain the true value (allowing for simulation noise)."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize("cases", [20, 60, 200])
@@ -207,7 +207,7 @@ class TestCoverage:
 
 
 class TestSpeed:
-    """The quick ways say what the slow ones say."""
+    """The fast algorithms agree with the slow ones."""
 
     @pytest.mark.parametrize(("b", "c"), [(1100, 1000), (1500, 1500), (3000, 2900), (2001, 0), (0, 3000)])
     def test_mcnemar_of_many_changes(self, b: int, c: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ def _exact_p(units: tuple[int, ...]) -> float:
 
 
 class TestNoise:
-    """Changes below the threshold of a grader are no changes."""
+    """Changes below the threshold of a grader count as same."""
 
     @pytest.mark.parametrize(
         ("before", "after", "change"),

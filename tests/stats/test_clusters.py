@@ -1,4 +1,4 @@
-"""One difference per cluster: exact for few that changed, Student's for many, never surer than its clusters."""
+"""One difference per cluster: exact for few changes, Student's t for many."""
 
 from __future__ import annotations
 

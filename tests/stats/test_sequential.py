@@ -32,7 +32,7 @@ def test_boundaries_are_those_of_the_table() -> None:
 
 
 def test_boundaries_are_those_of_gsdesign(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three looks, one-sided 0.025, gamma -4: what R's gsDesign gives."""
+    """Three looks, one-sided 0.025, gamma -4: the values of R's gsDesign."""
     monkeypatch.setattr(sequential, "LOOKS", 3)
     boundaries.cache_clear()
     try:

@@ -295,7 +295,7 @@ class TestBootstrap:
 
 @pytest.mark.parametrize("n", [10, 30, 100, 1000])
 class TestCoverage:
-    """Of intervals that say 95 %, between 93 and 99 hold the truth (and the noise of the simulation)."""
+    """Between 93 and 99 % of the 95 % intervals contain the true value (allowing for simulation noise)."""
 
     ROUNDS = 2_000
 

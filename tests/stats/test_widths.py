@@ -1,4 +1,4 @@
-"""How many cases or labels an interval of a given width takes."""
+"""The number of cases or labels for an interval of a given width."""
 
 from __future__ import annotations
 

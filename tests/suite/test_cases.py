@@ -1,4 +1,4 @@
-"""Names of cases are told apart, however they are counted."""
+"""Sets of case keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a case's cluster comes from, and what is wrong with one that names none."""
+"""Clusters of cases: their sources, and invalid ones."""
 
 from __future__ import annotations
 

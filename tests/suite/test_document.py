@@ -40,7 +40,7 @@ def problem(text: str | bytes, file: str = "suite.yaml") -> str:
 
 @pytest.fixture(params=["C", "Python"], autouse=True)
 def loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Everything holds where libyaml is absent too."""
+    """Every test runs without libyaml too."""
     if request.param == "Python":
         monkeypatch.setattr(module, "_LOADER", yaml.SafeLoader)
     return str(request.param)

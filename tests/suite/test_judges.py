@@ -1,4 +1,4 @@
-"""Judges in suites: every dialect's reads, and what is wrong or odd is told with its place."""
+"""Judges in suites of every dialect; faults and warnings have their position."""
 
 from __future__ import annotations
 

@@ -550,7 +550,7 @@ class TestFaultySuites:
 
 
 def named_keys(tree: object) -> Iterator[tuple[dict[str, Any], str]]:
-    """Every key that the format gives its name, with the mapping it stands in."""
+    """Every key whose name the format defines, with its mapping."""
     if isinstance(tree, list):
         for item in tree:
             yield from named_keys(item)
@@ -707,7 +707,7 @@ def test_it_has_the_declared_keys_and_the_aliases_of_letta_evals() -> None:
 
 
 class Rate(Config, frozen=True):
-    """Another thing than the rate of every target."""
+    """A custom rate."""
 
     beats: Annotated[int, described("How many a minute.")] = 60
 
@@ -728,7 +728,7 @@ class MusicTarget(DeclaredTarget[MusicConfig]):
 
 
 class PlainGrader(Grader):
-    """Takes what it likes."""
+    """A grader without declared options."""
 
     def grade(self, actual: str, expected: str) -> float:
         return 1.0

@@ -1,4 +1,4 @@
-"""A suite that a run keeps as data."""
+"""A suite stored with a run."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ MAPS = st.builds(
 
 
 def read(reading: Callable[[], ParsedAnswer]) -> ParsedAnswer | None:
-    """None for what is refused; nothing but a bad response may be the reason."""
+    """None if it is refused, which only a bad response may be."""
     try:
         return reading()
     except AgentError as error:

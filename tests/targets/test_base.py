@@ -14,7 +14,7 @@ SAMPLE = Sample(id=0, input="hi")
 
 
 class Plugin(DeclaredTarget[TargetConfig]):
-    """A target of an installed package, which does what it is given."""
+    """A target of an installed package that calls a given function."""
 
     kind = "plugin"
     name = "Plugin"

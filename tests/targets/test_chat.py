@@ -43,7 +43,7 @@ class Told(NamedTuple):
 
 
 class Server:
-    """A provider that gives these answers in turn, the last one again and again, and keeps what it was asked."""
+    """A provider that returns these answers in order, repeats the last one, and records its requests."""
 
     def __init__(self, *answers: Told) -> None:
         self._answers = answers
@@ -131,7 +131,7 @@ def ask(
     environment: Mapping[str, str] | None = None,
     **config: Any,
 ) -> tuple[Response, list[Asked]]:
-    """The response of a target with this config, and what its provider was asked."""
+    """The response of a target with this config, and the requests to its provider."""
     return asyncio.run(asking(kind, answers or (chat(),), sample, settings, environment or {}, config))
 
 
@@ -147,7 +147,7 @@ def problems_of(kind: str = "openai", **config: Any) -> dict[str, str]:
 
 
 def refusal(report: Told, kind: str = "openai", **config: Any) -> str:
-    """What a person is told where a provider refuses every call, after one request."""
+    """The config error of a provider that refuses every call, after one request."""
 
     async def run() -> str:
         async with Server(report) as server:

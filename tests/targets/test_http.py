@@ -38,7 +38,7 @@ Answering = Callable[[Asked], Told]
 
 
 class Agent:
-    """An agent whose answers a function gives; it keeps what it was asked."""
+    """An agent whose answers come from a function; it records its requests."""
 
     def __init__(self, answer: Answering) -> None:
         self._answer = answer
@@ -78,7 +78,7 @@ def says(value: object) -> Told:
 def talk(
     answer: Answering | Told, sample: Sample | None = None, secrets: tuple[str, ...] = (), **config: Any
 ) -> tuple[Response, list[Asked]]:
-    """The response of a target with this config, and what its agent was asked."""
+    """The response of a target with this config, and the requests to its agent."""
 
     async def run() -> tuple[Response, list[Asked]]:
         fixed = answer

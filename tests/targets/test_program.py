@@ -1,4 +1,4 @@
-"""A program that is given up at any moment leaves nobody waiting."""
+"""A program can be cancelled at any moment without blocking its caller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GUARD = 20
 
 
 async def _given_up_after(turns: int) -> bool:
-    """Whether the call has come to an end where all was cancelled after so many turns of the event loop."""
+    """Whether the call ends if everything is cancelled after this number of turns of the event loop."""
     program = Program("cat", ("cat",), dict(os.environ), None, 60.0)
     running = asyncio.create_task(run_program(program, "text", lambda _: None))
     for _ in range(turns):

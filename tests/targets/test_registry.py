@@ -17,7 +17,7 @@ class FixedConfig(TargetConfig, frozen=True):
 
 
 class FixedTarget(DeclaredTarget[FixedConfig]):
-    """Says what it is told to say."""
+    """Returns the configured text."""
 
     kind = "fixed"
     name = "Fixed"

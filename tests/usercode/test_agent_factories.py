@@ -32,7 +32,7 @@ def install_client(home: Path, monkeypatch: pytest.MonkeyPatch, key: str = "api_
 
 
 def in_worker(home: Path, code: str) -> TaskResult:
-    """The result of the factory ``made`` in a worker."""
+    """The result of the factory in a worker."""
     (home / "f.py").write_text(f"from letta_evals import agent_factory\n\n{code}")
 
     async def run() -> TaskResult:
@@ -148,7 +148,7 @@ def test_a_setup_function_that_needs_a_client_gets_the_install_command(tmp_path:
 def test_a_client_that_passes_its_arguments_to_its_base_class_gets_the_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As releases before 1.0 have it: their own signature names nothing."""
+    """As in releases before 1.0: their own signature has no named parameters."""
     install_client(tmp_path, monkeypatch)
     old = """
 class Base:

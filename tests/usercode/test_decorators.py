@@ -29,7 +29,7 @@ SAMPLE = Sample(0, "q", "a")
 
 
 def execute(source: str) -> dict[str, Any]:
-    """The globals of a source without string annotations of its own making."""
+    """The globals of a source, executed without the annotations future of this module."""
     space: dict[str, Any] = {"__name__": "executed"}
     exec(compile(source, "executed.py", "exec", dont_inherit=True), space)
     return space

@@ -1,4 +1,4 @@
-"""The loader: how functions are found, the faults where they are not, and what a fingerprint covers."""
+"""The loader: discovery of functions, its faults, and what a fingerprint covers."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def once(scores: Sequence[float | None]) -> list[RepeatScores]:
 
 
 def table(up: int, down: int, same: int, margin: float = 0.02) -> GraderComparison:
-    """Pass and fail: so many cases that passed only now, only before, both times."""
+    """Pass and fail: numbers of cases that passed only now, only before, both times."""
     baseline = [0.0] * up + [1.0] * down + [1.0] * same
     return compared(baseline, [1.0] * up + [0.0] * down + [1.0] * same, margin)
 

@@ -1,4 +1,4 @@
-"""Every kind of gate in every situation, and what the settings make of it."""
+"""Every kind of gate in every situation, with every setting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gate(given: dict[str, Any]) -> Gate:
 
 
 def said(given: dict[str, Any], column: ScoreColumn, **settings: Any) -> Verdict:
-    """The verdict where the baseline always scored 1."""
+    """The verdict against a baseline that always scored 1."""
     candidate = [*column.scores, *[None] * column.failed_calls]
     paired = {
         ("main", "a"): PairedScores(
@@ -46,7 +46,7 @@ def said(given: dict[str, Any], column: ScoreColumn, **settings: Any) -> Verdict
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestTruthTable:
-    """What every kind of gate says of a grader that should score 0.5 and more, whose baseline scored 1."""
+    """Each kind of gate for a grader with a bound of 0.5, whose baseline scored 1."""
 
     @pytest.mark.parametrize(
         ("situation", "column", "result"),

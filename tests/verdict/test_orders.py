@@ -1,4 +1,4 @@
-"""How often the order of two answers decided, and what that says about the judge."""
+"""The number of verdicts decided by the order of two answers, and position bias."""
 
 from __future__ import annotations
 

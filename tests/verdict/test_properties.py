@@ -1,4 +1,4 @@
-"""What holds of gates whatever the scores are."""
+"""Properties of gates for any scores."""
 
 from __future__ import annotations
 

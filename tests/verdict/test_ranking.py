@@ -1,4 +1,4 @@
-"""Ranks of several runs, with ties where no difference is certain."""
+"""Ranks of several runs, with ties if no difference is significant."""
 
 from __future__ import annotations
 

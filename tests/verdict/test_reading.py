@@ -1,4 +1,4 @@
-"""Gates as people write them: what is taken, what is refused and with which words, and the schema that says so."""
+"""Gates as written in suites: what is accepted, what is refused with which message, and the schema."""
 
 from __future__ import annotations
 

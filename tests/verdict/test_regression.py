@@ -27,7 +27,7 @@ def result(paired: PairedScores | None, columns: dict[str, ScoreColumn] = COLUMN
 
 
 def changed(better: int = 0, worse: int = 0, same: int = 0) -> PairedScores:
-    """So many cases that went up, down, or stayed."""
+    """Numbers of cases that improved, got worse, or did not change."""
     return paired_once([0.0] * better + [1.0] * worse + [1.0] * same, [1.0] * better + [0.0] * worse + [1.0] * same)
 
 
@@ -87,7 +87,7 @@ def test_it_decides_as_compare_does() -> None:
 
 
 class TestAFewChanges:
-    """The interval alone takes a handful of changes for certain; the test does not."""
+    """By its interval a handful of changes is significant; by the test it is not."""
 
     @pytest.mark.parametrize(("worse", "better"), [(2, 0), (4, 0), (5, 0), (6, 0), (9, 2), (10, 2), (30, 15)])
     def test_it_fails_only_when_the_test_agrees(self, worse: int, better: int) -> None:
