@@ -69,7 +69,7 @@ def short(sample: Sample, submission: str) -> GradeResult:
     return GradeResult(1.0 if len(submission) < 10 else 0.0, f"{len(submission)} characters")
 
 
-def given(**changes: Any) -> dict[str, Any]:
+def suite_options(**changes: Any) -> dict[str, Any]:
     """A suite that is all in Python."""
     return {
         "name": "capitals",
@@ -81,7 +81,7 @@ def given(**changes: Any) -> dict[str, Any]:
 
 
 def in_memory(**changes: Any) -> RunResult:
-    return run_suite(given(**changes), store="memory://")
+    return run_suite(suite_options(**changes), store="memory://")
 
 
 def outcomes(result: RunResult, key: str) -> dict[str, str]:
@@ -273,8 +273,8 @@ class TestTheSuiteObject:
         assert (problem.line, problem.path, problem.message) == (2, "input", "is required: the message to the agent")
 
     def test_validate_of_a_suite_in_python(self) -> None:
-        assert Suite.from_dict(given()).validate() == []
-        (problem,) = Suite.from_dict(given(dataset=[{"id": 1}])).validate()
+        assert Suite.from_dict(suite_options()).validate() == []
+        (problem,) = Suite.from_dict(suite_options(dataset=[{"id": 1}])).validate()
         assert str(problem) == "dataset[0].input: is required: the message to the agent"
 
 
@@ -283,13 +283,13 @@ class TestOptions:
         with pytest.raises(
             TypeError, match=r"run_suite\(\) got an unexpected keyword argument 'limt'; did you mean 'limit'"
         ):
-            run_suite(given(), limt=3)  # type: ignore[call-arg]
+            run_suite(suite_options(), limt=3)  # type: ignore[call-arg]
         with pytest.raises(TypeError, match=r"arun_suite\(\) got .* 'zzz'; it takes store, limit, samples"):
-            asyncio.run(arun_suite(given(), zzz=3))  # type: ignore[call-arg]
+            asyncio.run(arun_suite(suite_options(), zzz=3))  # type: ignore[call-arg]
 
     def test_invalid_values_are_listed_at_once(self) -> None:
         assert problems(
-            given(),
+            suite_options(),
             limit=-1,
             concurrency=0,
             repeats=True,
@@ -310,20 +310,20 @@ class TestOptions:
         ]
 
     def test_errors_name_the_options_and_not_command_line_flags(self) -> None:
-        assert problems(given(), samples=["Chile"]) == [Problem("samples", "the dataset has no case 'Chile'")]
-        assert problems(given(), graders=["wrong"]) == [
+        assert problems(suite_options(), samples=["Chile"]) == [Problem("samples", "the dataset has no case 'Chile'")]
+        assert problems(suite_options(), graders=["wrong"]) == [
             Problem("graders", "no grader 'wrong' in the suite; it has right, short")
         ]
-        assert [problem.path for problem in problems(given(), overrides=["gate"])] == ["overrides"]
+        assert [problem.path for problem in problems(suite_options(), overrides=["gate"])] == ["overrides"]
         with pytest.raises(ConfigError, match=r"^overrides: 'gate': write key=value"):
-            Suite.from_dict(given(), overrides=["gate"])
+            Suite.from_dict(suite_options(), overrides=["gate"])
 
     def test_an_invalid_suite_and_an_invalid_store(self, folder: Path) -> None:
         with pytest.raises(TypeError, match="a suite is a path, a Suite or a mapping, not int"):
             run_suite(3, store="memory://")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="folder= is for a suite that is a mapping"):
             run_suite("suite.yaml", folder=".")
-        assert problems(given(), store=3) == [
+        assert problems(suite_options(), store=3) == [
             Problem("store", "expected a path, a URL such as sqlite:///runs.db or memory://, or a store, got 3")
         ]
         assert problems("none.yaml") == [Problem("none.yaml", "no such file")]
@@ -331,7 +331,7 @@ class TestOptions:
 
 class TestStores:
     def test_records_can_be_read_until_the_result_is_closed(self, tmp_path: Path) -> None:
-        result = run_suite(given(), store=tmp_path / "runs.db")
+        result = run_suite(suite_options(), store=tmp_path / "runs.db")
         assert len(list(result.records())) == 4
         result.close()
         result.close()
@@ -340,7 +340,7 @@ class TestStores:
         assert result.summary.cases == 4
 
     def test_an_unreferenced_store_is_closed(self, tmp_path: Path) -> None:
-        result = run_suite(given(), store=f"sqlite:///{tmp_path}/runs.db")
+        result = run_suite(suite_options(), store=f"sqlite:///{tmp_path}/runs.db")
         storage = result.store
         del result
         gc.collect()
@@ -348,19 +348,19 @@ class TestStores:
             storage.list_runs()
 
     def test_records_of_an_unreferenced_result(self, tmp_path: Path) -> None:
-        assert [record.case for record in run_suite(given(), store=tmp_path / "runs.db").records()] == [
+        assert [record.case for record in run_suite(suite_options(), store=tmp_path / "runs.db").records()] == [
             *CAPITALS,
             "Peru",
         ]
 
     def test_a_store_passed_by_the_caller_stays_open(self, tmp_path: Path) -> None:
         with SqliteStorage(tmp_path / "runs.db") as storage:
-            with run_suite(given(), store=storage) as result:
+            with run_suite(suite_options(), store=storage) as result:
                 assert result.store is storage
             assert [run.id for run in storage.list_runs()] == [result.run.id]
 
     def test_a_run_that_fails_leaves_no_store_open(self, tmp_path: Path) -> None:
-        assert problems(given(), store=tmp_path / "runs.db", samples=["Chile"])
+        assert problems(suite_options(), store=tmp_path / "runs.db", samples=["Chile"])
         assert not list(tmp_path.glob("*-wal"))
 
 
@@ -399,9 +399,9 @@ class TestFrames:
 
     def test_polars_is_used_without_pandas(self, monkeypatch: pytest.MonkeyPatch) -> None:
         types = {name: name for name in ("String", "Float64", "Int64", "Boolean")}
-        asked = SimpleNamespace(DataFrame=lambda rows, schema: (len(rows), schema), **types)
+        fake_module = SimpleNamespace(DataFrame=lambda rows, schema: (len(rows), schema), **types)
         monkeypatch.setitem(sys.modules, "pandas", None)
-        monkeypatch.setitem(sys.modules, "polars", asked)
+        monkeypatch.setitem(sys.modules, "polars", fake_module)
         rows, schema = in_memory().to_frame()
         assert (rows, list(schema), schema["passed"]) == (8, list(COLUMNS), "Boolean")
 
@@ -478,10 +478,10 @@ class TestCompare:
 
     def test_a_result_and_a_name(self, tmp_path: Path) -> None:
         store = tmp_path / "runs.db"
-        run_suite(given(), store=store, name="old").close()
-        new = run_suite(given(), store=store)
+        run_suite(suite_options(), store=store, name="old").close()
+        new = run_suite(suite_options(), store=store)
         assert compare("old", new).baseline.name == "old"
-        elsewhere = run_suite(given(), store="memory://")
+        elsewhere = run_suite(suite_options(), store="memory://")
         assert compare("old", elsewhere, store=store).graders["right"].same == 4
 
     def test_other_graders_are_not_compared_unless_forced(self) -> None:
@@ -490,7 +490,7 @@ class TestCompare:
         assert list(compare(before, after, force=True).graders) == ["right"]
 
     def test_a_group_is_not_a_run(self) -> None:
-        group = run_suite(given(target={"function": answer, "models": ["a", "b"]}), store="memory://")
+        group = run_suite(suite_options(target={"function": answer, "models": ["a", "b"]}), store="memory://")
         with pytest.raises(AttributeError, match="2 runs"):
             compare(group, group)
         assert compare(*group.runs).reasons == ("target: model 'a' against 'b'",)
@@ -511,7 +511,7 @@ class TestEventLoops:
                 return "here" if asyncio.get_running_loop() is loop else "elsewhere"
 
             store = InMemoryStorage()
-            return await asyncio.gather(*(arun_suite(given(target=here), store=store) for _ in range(2)))
+            return await asyncio.gather(*(arun_suite(suite_options(target=here), store=store) for _ in range(2)))
 
         first, second = asyncio.run(both())
         assert {record.response.text for one in (first, second) for record in one.records()} == {"here"}
@@ -552,7 +552,7 @@ class TestInterrupts:
         signal.signal(signal.SIGINT, before)
 
     @pytest.fixture
-    def heard(self) -> Iterator[Event]:
+    def interrupt_received(self) -> Iterator[Event]:
         """Set when the interrupt has been taken up."""
         event = Event()
 
@@ -566,43 +566,43 @@ class TestInterrupts:
         yield event
         logger.removeHandler(listener)
 
-    def test_the_first_interrupt_finishes_calls_in_flight(self, heard: Event) -> None:
+    def test_the_first_interrupt_finishes_calls_in_flight(self, interrupt_received: Event) -> None:
         def interrupting(question: str) -> str:
             os.kill(os.getpid(), signal.SIGINT)
-            heard.wait()
+            interrupt_received.wait()
             return answer(question)
 
         store = InMemoryStorage()
         with pytest.raises(KeyboardInterrupt):
-            run_suite(given(target=interrupting), store=store, concurrency=1)
+            run_suite(suite_options(target=interrupting), store=store, concurrency=1)
         (run,) = store.list_runs()
         assert (run.status, run.error_message) == ("cancelled", "interrupted")
         assert [record.grades["right"].outcome.value for record in store.records(run.id)] == ["pass"]
 
-    def test_the_second_interrupt_ends_at_once(self, heard: Event) -> None:
+    def test_the_second_interrupt_ends_at_once(self, interrupt_received: Event) -> None:
         release = Event()
 
         def stubborn(question: str) -> str:
             os.kill(os.getpid(), signal.SIGINT)
-            heard.wait()
+            interrupt_received.wait()
             os.kill(os.getpid(), signal.SIGINT)
             release.wait()
             return answer(question)
 
         store = InMemoryStorage()
         with pytest.raises(KeyboardInterrupt):
-            run_suite(given(target={"function": stubborn, "timeout": 600}), store=store, concurrency=1)
+            run_suite(suite_options(target={"function": stubborn, "timeout": 600}), store=store, concurrency=1)
         release.set()
         (run,) = store.list_runs()
         assert (run.status, list(store.records(run.id))) == ("cancelled", [])
 
     def test_an_interrupted_run_of_a_file_can_be_resumed(
-        self, folder: Path, heard: Event, caplog: pytest.LogCaptureFixture
+        self, folder: Path, interrupt_received: Event, caplog: pytest.LogCaptureFixture
     ) -> None:
         def interrupt(progress: CaseProgress) -> None:
             if progress.done == 1:
                 os.kill(os.getpid(), signal.SIGINT)
-                heard.wait()
+                interrupt_received.wait()
 
         with pytest.raises(KeyboardInterrupt):
             run_suite("suite.yaml", concurrency=1, on_progress=interrupt)

@@ -69,7 +69,7 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def given(**changes: Any) -> dict[str, Any]:
+def suite_options(**changes: Any) -> dict[str, Any]:
     """A suite that is all in Python."""
     return {
         "name": "capitals",
@@ -81,7 +81,7 @@ def given(**changes: Any) -> dict[str, Any]:
 
 
 def in_memory(**changes: Any) -> RunResult:
-    return run_suite(given(**changes), store="memory://")
+    return run_suite(suite_options(**changes), store="memory://")
 
 
 def outcomes(result: RunResult, key: str) -> dict[str, str]:
@@ -156,7 +156,7 @@ class TestFunctionsInASuite:
         def of_a_model(question: str, model: str) -> str:
             return f"{model} says {question}"
 
-        suite = given(target={"function": of_a_model, "models": ["a", "b"]}, dataset=CASES[:1])
+        suite = suite_options(target={"function": of_a_model, "models": ["a", "b"]}, dataset=CASES[:1])
         group = run_suite(suite, store="memory://")
         assert [record.response.text for record in group.records()] == ["a says France", "b says France"]
         assert [one.run.name for one in group.runs] == ["capitals [a]", "capitals [b]"]
@@ -166,7 +166,7 @@ class TestFunctionsInASuite:
             def grade(self, actual: str, expected: str) -> bool:
                 return actual * 2 == expected
 
-        suite = given(
+        suite = suite_options(
             dataset=[{"input": "x", "ground_truth": "aa"}],
             target=lambda _: "a",
             graders={
@@ -331,7 +331,7 @@ class TestFunctionsInASuite:
     def test_files_and_functions_mix(self, tmp_path: Path) -> None:
         (tmp_path / "graders.py").write_text(FILE_GRADERS)
         (tmp_path / "cases.csv").write_text("input,ground_truth\nFrance,Paris\nSpain,Madrid\n")
-        suite = given(
+        suite = suite_options(
             dataset="cases.csv",
             graders={
                 "polite": {"kind": "tool", "function": "polite"},
@@ -360,21 +360,21 @@ class TestFunctionsInASuite:
         gate = {"metric_key": "short", "aggregation": "avg_score", "op": "gte", "value": 0.7}
         first = in_memory(gate=gate)
         assert (first.verdict.result, first.exit_code) == ("pass", 0)
-        worse = run_suite(given(gate=gate, target=lambda question: "x" * 20), baseline=first)
+        worse = run_suite(suite_options(gate=gate, target=lambda question: "x" * 20), baseline=first)
         assert (worse.verdict.result, worse.exit_code) == ("fail", 1)
         assert [one.id for one in worse.store.list_runs()] == [worse.run.id, first.run.id]
 
     def test_an_override_can_replace_the_function(self, tmp_path: Path) -> None:
         (tmp_path / "agent.py").write_text(FILE_AGENT)
         other = {"target": {"kind": "python", "function": "agent.py:answer"}}
-        result = run_suite(given(), store="memory://", overrides=other, folder=tmp_path, limit=1)
+        result = run_suite(suite_options(), store="memory://", overrides=other, folder=tmp_path, limit=1)
         assert next(result.records()).response.text == "The file says France."
 
     def test_a_cache_replaces_resuming(self) -> None:
         store = InMemoryStorage()
         ASKED.clear()
         for limit in (2, None):
-            run_suite(given(target=counted, cache=True), store=store, limit=limit, concurrency=1)
+            run_suite(suite_options(target=counted, cache=True), store=store, limit=limit, concurrency=1)
         assert ASKED == ["France", "Spain", "Norway", "Peru"]
 
     def test_a_function_with_the_name_of_a_built_in_is_refused(self) -> None:
@@ -382,7 +382,9 @@ class TestFunctionsInASuite:
         def contains(sample: Sample, submission: str) -> GradeResult:
             return GradeResult(0.0)
 
-        (found,) = problems(given(graders={"mine": contains, "theirs": {"kind": "tool", "function": "contains"}}))
+        (found,) = problems(
+            suite_options(graders={"mine": contains, "theirs": {"kind": "tool", "function": "contains"}})
+        )
         assert found.path == "graders.theirs.function"
         assert found.message.startswith(
             "'contains' is the name of a built-in grader, and a function of the suite is marked @grader with the same name"
@@ -408,7 +410,7 @@ class TestFunctionsInASuite:
             return GradeResult(1.0)
 
         assert problems(
-            given(
+            suite_options(
                 dataset=[{"input": {1}}],
                 graders={"a": unmarked, "b": taken},
                 target={"function": answer, "isolation": "worker"},
@@ -421,13 +423,13 @@ class TestFunctionsInASuite:
             Problem("graders.b", f"{_qualified('taken')!r} is marked @extractor; a grader is marked @grader"),
             Problem("x", "nan is not a finite number; leave it out or use null"),
         ]
-        assert problems(given(graders={"right": {"kind": "contain"}}, gaet={})) == [
+        assert problems(suite_options(graders={"right": {"kind": "contain"}}, gaet={})) == [
             Problem("graders.right.kind", "no grader named 'contain'; did you mean 'contains'?"),
             Problem("gaet", "unknown key; did you mean 'gate'?"),
         ]
 
     def test_an_invalid_row_is_named(self) -> None:
-        assert problems(given(dataset=[{"input": "a"}, {"inptu": "b"}])) == [
+        assert problems(suite_options(dataset=[{"input": "a"}, {"inptu": "b"}])) == [
             Problem("dataset[1].input", "is required: the message to the agent")
         ]
 

@@ -27,9 +27,9 @@ def agent() -> Iterator[str]:
     command = [sys.executable, "-m", "gradeline.demo.agent", "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
-        assert told is not None
-        yield told[1]
+        match = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+        assert match is not None
+        yield match[1]
         process.terminate()
 
 

@@ -276,8 +276,8 @@ class TestTheStore:
         )
         result.assert_outcomes(passed=4)
         stored = {run.id for run in runs(pytester, "all.db")}
-        shown = {line.split()[0] for line in result.outlines if line.endswith("]") and " pass " in line}
-        assert (len(stored), shown) == (4, stored)
+        options = {line.split()[0] for line in result.outlines if line.endswith("]") and " pass " in line}
+        assert (len(stored), options) == (4, stored)
         assert (pytester.path / "j.xml").read_text().count('name="gradeline_run"') == 4
 
 

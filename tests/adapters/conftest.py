@@ -20,7 +20,7 @@ KEY = "sk-test-0123456789abcdef"
 QUICK = Backoff(base_s=0.001, cap_s=0.002, random=Random(7))
 
 
-class Seen(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request as it came; header names are in lower case."""
 
     path: str
@@ -62,7 +62,7 @@ class Provider:
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)
-        self.seen: list[Seen] = []
+        self.seen: list[ReceivedRequest] = []
         self.connections: set[Any] = set()
         self.url = ""
         self._loop = asyncio.new_event_loop()
@@ -94,7 +94,7 @@ class Provider:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.connections.add(request.transport)
-        self.seen.append(Seen(request.path_qs, headers, await request.json()))
+        self.seen.append(ReceivedRequest(request.path_qs, headers, await request.json()))
         reply = self.replies[min(len(self.seen), len(self.replies)) - 1]
         if not reply.cut:
             return web.Response(

@@ -53,17 +53,17 @@ def failure(adapter: ChatAdapter, prompt: str | ChatRequest = "hi", config: RunC
 
 class TestCalls:
     def test_an_adapter_is_an_llm_adapter(self, serve: Serve, adapter: MakeAdapter) -> None:
-        made = adapter(serve(), "openai", "gpt")
-        assert isinstance(made, LLMAdapter)
-        assert (made.adapter_id, repr(made)) == ("openai:gpt", "OpenAIChatAdapter('openai:gpt')")
+        llm = adapter(serve(), "openai", "gpt")
+        assert isinstance(llm, LLMAdapter)
+        assert (llm.adapter_id, repr(llm)) == ("openai:gpt", "OpenAIChatAdapter('openai:gpt')")
 
     def test_the_synchronous_form_works_inside_a_running_loop(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
-        made = adapter(serve(reply(chat())), "openai")
+        llm = adapter(serve(reply(chat())), "openai")
 
         async def main() -> str:
-            return made.complete("hi", CONFIG).content
+            return llm.complete("hi", CONFIG).content
 
         assert asyncio.run(main()) == "ok"
 
@@ -71,10 +71,10 @@ class TestCalls:
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
 
-        made = adapter(serve(reply(chat())), "openai")
+        llm = adapter(serve(reply(chat())), "openai")
 
         async def judge() -> str:
-            return made.complete("hi", CONFIG).content
+            return llm.complete("hi", CONFIG).content
 
         assert run_sync(judge()) == "ok"
 
@@ -82,9 +82,9 @@ class TestCalls:
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(chat()))
-        made = adapter(server, "openai")
+        llm = adapter(server, "openai")
         with ThreadPoolExecutor(4) as threads:
-            answers = list(threads.map(lambda _: made.complete("hi", CONFIG).content, range(40)))
+            answers = list(threads.map(lambda _: llm.complete("hi", CONFIG).content, range(40)))
         assert answers == ["ok"] * 40
         assert len(server.connections) <= 4
 
@@ -92,11 +92,11 @@ class TestCalls:
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(chat()))
-        made = adapter(server, "openai")
+        llm = adapter(server, "openai")
 
         async def main() -> None:
             for _ in range(3):
-                await made.acomplete("hi", CONFIG)
+                await llm.acomplete("hi", CONFIG)
 
         asyncio.run(main())
         asyncio.run(main())
@@ -107,9 +107,9 @@ class TestCalls:
         server = serve(reply(chat()))
 
         async def main() -> None:
-            async with adapter(server, "openai") as made:
-                await made.acomplete("hi", CONFIG)
-            await made.acomplete("hi", CONFIG)
+            async with adapter(server, "openai") as llm:
+                await llm.acomplete("hi", CONFIG)
+            await llm.acomplete("hi", CONFIG)
 
         asyncio.run(main())
         assert len(server.connections) == 2
@@ -118,9 +118,9 @@ class TestCalls:
         server = serve(reply(chat()))
 
         async def main() -> None:
-            made = adapter(server, "openai")
-            await made.acomplete("hi", CONFIG)
-            del made
+            llm = adapter(server, "openai")
+            await llm.acomplete("hi", CONFIG)
+            del llm
             gc.collect()
             while not all(one.is_closing() for one in server.connections):
                 await asyncio.sleep(0.001)
@@ -131,9 +131,9 @@ class TestCalls:
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(chat()))
-        made = adapter(server, "openai", "own")
-        made.complete("hi", RunConfig(model="asked"))
-        made.complete("hi", RunConfig(model=""))
+        llm = adapter(server, "openai", "own")
+        llm.complete("hi", RunConfig(model="asked"))
+        llm.complete("hi", RunConfig(model=""))
         assert [body["model"] for body in server.bodies] == ["asked", "own"]
 
     def test_a_missing_model_is_an_error(self, serve: Serve, adapter: MakeAdapter) -> None:
@@ -142,7 +142,7 @@ class TestCalls:
 
     def test_an_unsendable_message_is_an_error_before_the_call(self, serve: Serve, adapter: MakeAdapter) -> None:
         server = serve()
-        made = adapter(server, "openai")
+        llm = adapter(server, "openai")
         wrong = [
             ("hi", {"temperature": float("nan")}, r"request\.temperature: nan is not a finite number"),
             ("hi", {"model_params": {"stop": {1, 2}}}, r"request\.stop: \{1, 2\} is a set"),
@@ -153,7 +153,7 @@ class TestCalls:
         ]
         for prompt, options, message in wrong:
             with pytest.raises(ConfigError, match=message):
-                made.complete(prompt, RunConfig(model="m", **options))  # type: ignore[arg-type]
+                llm.complete(prompt, RunConfig(model="m", **options))  # type: ignore[arg-type]
         assert server.seen == []
 
     def test_unencodable_text_is_sent_with_replacements(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
@@ -177,9 +177,9 @@ class TestCalls:
     def test_the_deadline_covers_all_attempts(self) -> None:
         async def main() -> ModelError:
             async with FaultServer() as server:
-                made = create("openai", "m", base_url=f"{server.url}/hang")
+                llm = create("openai", "m", base_url=f"{server.url}/hang")
                 with pytest.raises(ModelError) as caught:
-                    await made.acomplete("hi", RunConfig(model="m", timeout_s=0.1))
+                    await llm.acomplete("hi", RunConfig(model="m", timeout_s=0.1))
                 return caught.value
 
         failed = asyncio.run(main())
@@ -238,8 +238,8 @@ class TestRetries:
     def test_an_unreachable_server_is_reported(self) -> None:
         from gradeline.adapters import AdapterSettings
 
-        made = create("openai", "m", base_url="http://127.0.0.1:9", settings=AdapterSettings(retries=0))
-        failed = failure(made)
+        llm = create("openai", "m", base_url="http://127.0.0.1:9", settings=AdapterSettings(retries=0))
+        failed = failure(llm)
         assert (failed.type, failed.http_status, failed.unbilled) == ("connect", None, True)
 
 
@@ -247,16 +247,16 @@ class TestUnsupportedParameters:
     def test_a_refused_seed_is_left_out_and_noted(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         reason = error("Unrecognized request argument supplied: seed", param="seed")
         server = serve(reply(reason, 400), reply(chat()))
-        made = adapter(server, "openai")
+        llm = adapter(server, "openai")
         config = RunConfig(model="m", model_params={"seed": 7, "top_p": 0.5})
-        response = made.complete("hi", config)
+        response = llm.complete("hi", config)
         note = Note("seed", "the server refused it: 'Unrecognized request argument supplied: seed'")
         assert response.notes == (note,)
-        asked = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-        assert server.bodies == [{**asked, "seed": 7, "top_p": 0.5}, {**asked, "top_p": 0.5}]
+        sent_body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+        assert server.bodies == [{**sent_body, "seed": 7, "top_p": 0.5}, {**sent_body, "top_p": 0.5}]
 
-        assert made.complete("hi", config).notes == (note,)
-        assert server.bodies[2:] == [{**asked, "top_p": 0.5}], "it is remembered"
+        assert llm.complete("hi", config).notes == (note,)
+        assert server.bodies[2:] == [{**sent_body, "top_p": 0.5}], "it is remembered"
 
     def test_each_refused_capability_is_left_out_in_turn(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(
@@ -348,10 +348,10 @@ class TestUnsupportedParameters:
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(error("bad input: 'sow the seed'"), 400), reply(error("bad input"), 400), reply(chat()))
-        made = adapter(server, "openai")
+        llm = adapter(server, "openai")
         config = RunConfig(model="m", model_params={"seed": 7})
-        failure(made, config=config)
-        assert made.complete("hi", config).notes == ()
+        failure(llm, config=config)
+        assert llm.complete("hi", config).notes == ()
 
     def test_the_limits_new_name_is_used_where_the_old_is_refused(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
@@ -461,23 +461,23 @@ class TestInvalidResponses:
     def test_unknown_usage_is_not_zero(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         none = {"prompt_tokens": 0, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 0}}
         for usage in ({}, None, none, {"prompt_tokens": True}, "many"):
-            made = adapter(serve(reply(chat(usage=usage))), "openai", prices=PRICES)
-            assert made.complete("hi", CONFIG).usage is None
+            llm = adapter(serve(reply(chat(usage=usage))), "openai", prices=PRICES)
+            assert llm.complete("hi", CONFIG).usage is None
 
     def test_the_cost_reported_by_the_server_overrides_the_table(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         usage = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
-        made = adapter(
+        llm = adapter(
             serve(reply(chat(usage={**usage, "cost": 0.5})), reply(chat(usage=usage))), "openai", prices=PRICES
         )
-        assert made.complete("hi", CONFIG).usage == Usage(1_000_000, 0, None, 0.5)
-        assert made.complete("hi", CONFIG).usage == Usage(1_000_000, 0, None, 1.0)
+        assert llm.complete("hi", CONFIG).usage == Usage(1_000_000, 0, None, 0.5)
+        assert llm.complete("hi", CONFIG).usage == Usage(1_000_000, 0, None, 1.0)
 
     def test_another_service_tier_has_no_known_price(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         usage = {"prompt_tokens": 9, "completion_tokens": 1}
-        made = adapter(serve(reply(chat(usage=usage, service_tier="flex"))), "openai", prices=PRICES)
-        assert made.complete("hi", CONFIG).usage == Usage(9, 1, None, None)
+        llm = adapter(serve(reply(chat(usage=usage, service_tier="flex"))), "openai", prices=PRICES)
+        assert llm.complete("hi", CONFIG).usage == Usage(9, 1, None, None)
 
 
 class TestSecrets:
@@ -485,8 +485,8 @@ class TestSecrets:
 
     @pytest.mark.parametrize("provider", ["openai", "openai_responses", "anthropic", "gemini"])
     def test_no_message_contains_the_key(self, provider: str, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
-        said = f"Incorrect API key provided: {self.KEY}."
-        for answer in (reply(error(said), 401), reply(error(said)), reply(f"<p>{said}</p>".encode())):
+        error_text = f"Incorrect API key provided: {self.KEY}."
+        for answer in (reply(error(error_text), 401), reply(error(error_text)), reply(f"<p>{error_text}</p>".encode())):
             failed = failure(adapter(serve(answer), provider))
             assert self.KEY not in str(failed)
             assert self.KEY not in (failed.provider_message or "")
@@ -499,9 +499,9 @@ class TestSecrets:
         assert self.KEY not in repr(response)
 
     def test_the_repr_of_an_adapter_shows_no_key(self, serve: Serve, adapter: MakeAdapter) -> None:
-        made = adapter(serve(), "openai", headers={"X-Key": "hidden-header"})
-        assert self.KEY not in repr(made) + repr(made.settings)
-        assert "hidden-header" not in repr(made.settings)
+        llm = adapter(serve(), "openai", headers={"X-Key": "hidden-header"})
+        assert self.KEY not in repr(llm) + repr(llm.settings)
+        assert "hidden-header" not in repr(llm.settings)
 
 
 class TestBudget:
@@ -509,13 +509,13 @@ class TestBudget:
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(chat(usage={"prompt_tokens": 3, "completion_tokens": 2})))
-        made = adapter(server, "openai")
+        llm = adapter(server, "openai")
         budget = BudgetTracker(tokens=12)
         config = RunConfig(model="m", max_tokens=7, budget=budget)
-        made.complete("12345678", config)
+        llm.complete("12345678", config)
         assert budget.spent[:2] == (1, 5), "what was used stands in the place of the estimate"
         with pytest.raises(BudgetExceeded, match=r"^openai:m, model 'm': the budget of 12 tokens is used up"):
-            made.complete("12345678", config)
+            llm.complete("12345678", config)
         assert len(server.seen) == 1
 
     def test_an_unknown_price_is_refused_under_a_cost_limit(self, serve: Serve, adapter: MakeAdapter) -> None:
@@ -526,21 +526,21 @@ class TestBudget:
 
     def test_a_cost_is_settled_by_the_price(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         usage = {"prompt_tokens": 100, "completion_tokens": 10}
-        made = adapter(serve(reply(chat(usage=usage))), "openai", prices=PRICES)
+        llm = adapter(serve(reply(chat(usage=usage))), "openai", prices=PRICES)
         budget = BudgetTracker(cost=1.0)
-        made.complete("hi", RunConfig(model="m", budget=budget))
+        llm.complete("hi", RunConfig(model="m", budget=budget))
         assert budget.spent == (1, 110, pytest.approx(0.0002), 0)
 
     def test_a_refused_call_costs_nothing_and_a_lost_call_its_estimate(
         self, serve: Serve, reply: Any, adapter: MakeAdapter
     ) -> None:
         server = serve(reply(error("no"), 401), reply(b"junk"))
-        made = adapter(server, "openai", prices=PRICES)
+        llm = adapter(server, "openai", prices=PRICES)
         budget = BudgetTracker(cost=1.0)
         config = RunConfig(model="m", max_tokens=100, budget=budget)
-        failure(made, "12345678", config)
+        failure(llm, "12345678", config)
         assert budget.spent == (1, 0, 0.0, 0)
-        failure(made, "12345678", config)
+        failure(llm, "12345678", config)
         assert budget.spent == (2, 102, pytest.approx(0.001002), 0)
 
     def test_anthropics_default_limit_counts(self, serve: Serve, adapter: MakeAdapter) -> None:
@@ -549,11 +549,11 @@ class TestBudget:
 
     def test_concurrent_calls_cannot_exceed_a_limit(self, serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
         server = serve(reply(chat()))
-        made = adapter(server, "openai")
+        llm = adapter(server, "openai")
         config = RunConfig(model="m", budget=BudgetTracker(calls=3))
 
         async def main() -> list[object]:
-            return await asyncio.gather(*(made.acomplete("hi", config) for _ in range(10)), return_exceptions=True)
+            return await asyncio.gather(*(llm.acomplete("hi", config) for _ in range(10)), return_exceptions=True)
 
         outcomes = asyncio.run(main())
         assert sum(isinstance(one, BudgetExceeded) for one in outcomes) == 7

@@ -21,7 +21,7 @@ def vectors(*rows: Any) -> dict[str, Any]:
     return {"object": "list", "model": "e", "data": data, "usage": {"prompt_tokens": 2, "total_tokens": 2}}
 
 
-def made(server: Any, **options: Any) -> Any:
+def create_client(server: Any, **options: Any) -> Any:
     settings = AdapterSettings(retries=0)
     return create_embeddings("openai", "e", base_url=f"{server.url}/v1", api_key=KEY, settings=settings, **options)
 
@@ -30,26 +30,26 @@ def test_texts_are_sent_in_one_request_and_keep_their_order(serve: Serve, reply:
     answer = vectors([1.0, 0.0], [0, 1])
     answer["data"].reverse()
     server = serve(reply(answer))
-    assert made(server, dimensions=2).embed(("one", "two")) == [[1.0, 0.0], [0.0, 1.0]]
-    (seen,) = server.seen
-    assert (seen.path, seen.headers["authorization"]) == ("/v1/embeddings", f"Bearer {KEY}")
-    assert seen.body == {"model": "e", "input": ["one", "two"], "encoding_format": "float", "dimensions": 2}
+    assert create_client(server, dimensions=2).embed(("one", "two")) == [[1.0, 0.0], [0.0, 1.0]]
+    (request,) = server.seen
+    assert (request.path, request.headers["authorization"]) == ("/v1/embeddings", f"Bearer {KEY}")
+    assert request.body == {"model": "e", "input": ["one", "two"], "encoding_format": "float", "dimensions": 2}
 
 
 def test_the_async_form_gives_the_same_vectors(serve: Serve, reply: Any) -> None:
     server = serve(reply(vectors([1.0])))
-    assert asyncio.run(made(server).aembed(["one"])) == [[1.0]]
+    assert asyncio.run(create_client(server).aembed(["one"])) == [[1.0]]
 
 
 def test_no_texts_send_no_request(serve: Serve) -> None:
     server = serve()
-    assert made(server).embed([]) == []
+    assert create_client(server).embed([]) == []
     assert server.seen == []
 
 
 def test_many_texts_are_sent_in_several_requests(serve: Serve, reply: Any) -> None:
     server = serve(reply(vectors(*[[1.0]] * 2048)), reply(vectors([2.0])))
-    assert made(server).embed(["x"] * 2049) == [[1.0]] * 2048 + [[2.0]]
+    assert create_client(server).embed(["x"] * 2049) == [[1.0]] * 2048 + [[2.0]]
     assert [len(body["input"]) for body in server.bodies] == [2048, 1]
 
 
@@ -70,12 +70,12 @@ def test_many_texts_are_sent_in_several_requests(serve: Serve, reply: Any) -> No
 )
 def test_invalid_vectors_are_an_error(answer: Any, message: str, serve: Serve, reply: Any) -> None:
     with pytest.raises(ModelError, match=message):
-        made(serve(reply(answer))).embed(["one", "two"])
+        create_client(serve(reply(answer))).embed(["one", "two"])
 
 
 def test_the_error_of_a_failed_call_does_not_contain_the_key(serve: Serve, reply: Any) -> None:
     with pytest.raises(ModelError) as caught:
-        made(serve(reply({"error": {"message": f"bad key {KEY}"}}, 401))).embed(["one"])
+        create_client(serve(reply({"error": {"message": f"bad key {KEY}"}}, 401))).embed(["one"])
     assert (caught.value.http_status, KEY in str(caught.value)) == (401, False)
 
 
@@ -106,8 +106,10 @@ class TestOffline:
         assert (set(empty), len(empty), any(word)) == ({0.0}, 256, True)
 
     def test_a_vector_does_not_depend_on_the_batch(self) -> None:
-        made = WordLlamaEmbeddings()
-        assert made.embed(["cat"])[0] == pytest.approx(made.embed(["a much longer text beside it", "cat"])[1])
+        create_client = WordLlamaEmbeddings()
+        assert create_client.embed(["cat"])[0] == pytest.approx(
+            create_client.embed(["a much longer text beside it", "cat"])[1]
+        )
 
     def test_logging_is_not_reconfigured(self) -> None:
         root = logging.getLogger()

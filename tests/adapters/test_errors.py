@@ -132,7 +132,7 @@ def test_permanent_errors_are_not_retried(provider: str, fault: str, error_type:
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "code", "reasons"),
+    ("text", "expected_message", "code", "reasons"),
     [
         ("", "", None, ()),
         ("<html>{", "<html>{", None, ()),
@@ -141,8 +141,12 @@ def test_permanent_errors_are_not_retried(provider: str, fault: str, error_type:
         ('{"error":{"message": "\\q", "code": "c', None, None, ()),
     ],
 )
-def test_the_message_of_an_error(text: str, said: str | None, code: str | None, reasons: tuple[str, ...]) -> None:
-    assert parse_error_text(text) == ErrorReport(text if said is None else said, code, None, reasons)
+def test_the_message_of_an_error(
+    text: str, expected_message: str | None, code: str | None, reasons: tuple[str, ...]
+) -> None:
+    assert parse_error_text(text) == ErrorReport(
+        text if expected_message is None else expected_message, code, None, reasons
+    )
 
 
 def test_an_error_that_quotes_the_question_is_not_an_exhausted_account() -> None:

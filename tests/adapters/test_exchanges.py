@@ -72,11 +72,11 @@ def test_a_recorded_exchange(
     response = adapter(server, book["provider"]).complete(
         prompt_of(exchange["prompt"]), RunConfig(**exchange["config"])
     )
-    (seen,) = server.seen
+    (request,) = server.seen
     streamed = "events" in exchange
-    assert seen.path == (book.get("stream_path", book["path"]) if streamed else book["path"])
-    assert {name: seen.headers.get(name) for name in book["headers"]} == book["headers"]
-    assert seen.body == exchange["request"]
+    assert request.path == (book.get("stream_path", book["path"]) if streamed else book["path"])
+    assert {name: request.headers.get(name) for name in book["headers"]} == book["headers"]
+    assert request.body == exchange["request"]
     assert found(response) == expected(exchange["response"])
     if not streamed:
         assert response.raw is not None

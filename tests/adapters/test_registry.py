@@ -50,9 +50,9 @@ def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_provider_by_its_name(provider: str, kind: str, url: str) -> None:
-    made = create(provider, "m", api_key="k")
-    assert isinstance(made, LLMAdapter)
-    assert (type(made).__name__, made.base_url, made.adapter_id) == (kind, url, f"{provider}:m")
+    created = create(provider, "m", api_key="k")
+    assert isinstance(created, LLMAdapter)
+    assert (type(created).__name__, created.base_url, created.adapter_id) == (kind, url, f"{provider}:m")
     assert create(provider, api_key="k").adapter_id == provider
     assert create(provider, "m", api_key="k", adapter_id="mine").adapter_id == "mine"
 
@@ -137,17 +137,17 @@ def test_gemini_takes_a_base_url_with_a_version_and_a_tuned_model(serve: Callabl
 
 
 def test_an_invalid_url_is_refused() -> None:
-    made: ChatAdapter = create("openai", "m", base_url="ftp://user:hidden@host")
+    created: ChatAdapter = create("openai", "m", base_url="ftp://user:hidden@host")
     with pytest.raises(ConfigError, match="must begin with http:// or https://") as caught:
-        made.complete("hi", RunConfig(model=""))
+        created.complete("hi", RunConfig(model=""))
     assert "hidden" not in str(caught.value)
 
 
 def test_embedding_adapters_by_name() -> None:
     for provider in ("openai", "ollama", "vllm"):
-        made = create_embeddings(provider, "e", api_key="k")
-        assert isinstance(made, EmbeddingAdapter)
-        assert made.adapter_id == f"{provider}:e"
+        created = create_embeddings(provider, "e", api_key="k")
+        assert isinstance(created, EmbeddingAdapter)
+        assert created.adapter_id == f"{provider}:e"
     assert create_embeddings("wordllama").adapter_id == "wordllama:l2_supercat_256"
 
 

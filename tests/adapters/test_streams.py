@@ -13,7 +13,7 @@ from gradeline.model import Message, ToolCall
 Serve = Callable[..., Any]
 MakeAdapter = Callable[..., ChatAdapter]
 
-ASKED = ChatRequest((Message("user", "hi"),), stream=True)
+REQUEST = ChatRequest((Message("user", "hi"),), stream=True)
 CONFIG = RunConfig(model="m")
 
 
@@ -26,7 +26,7 @@ def fragment(index: int | None, ident: str | None = None, name: str | None = Non
     return chunk(tool_calls=[{key: value for key, value in call.items() if value is not None}])
 
 
-def said(text: str) -> list[dict[str, Any]]:
+def text_events(text: str) -> list[dict[str, Any]]:
     """A Messages stream up to its end, which is missing."""
     return [
         {
@@ -43,7 +43,7 @@ def said(text: str) -> list[dict[str, Any]]:
 PARTS = {
     "openai": [chunk(content="half"), chunk("stop")],
     "openai_responses": [{"type": "response.output_text.delta", "delta": "half"}],
-    "anthropic": said("half"),
+    "anthropic": text_events("half"),
     "gemini": [{"candidates": [{"content": {"parts": [{"text": "half"}]}}]}],
 }
 
@@ -53,7 +53,7 @@ def answer(serve: Serve, reply: Any, adapter: MakeAdapter) -> Callable[..., Chat
     """What an adapter makes of a stream."""
 
     def ask(*events: Any, provider: str = "openai") -> ChatResponse:
-        return adapter(serve(reply(events=list(events))), provider, retries=0).complete(ASKED, CONFIG)
+        return adapter(serve(reply(events=list(events))), provider, retries=0).complete(REQUEST, CONFIG)
 
     return ask
 
@@ -65,7 +65,7 @@ def test_a_stream_without_its_end_is_an_error(
 ) -> None:
     server = serve(reply(events=PARTS[provider], cut=cut))
     with pytest.raises(ModelError) as caught:
-        adapter(server, provider).complete(ASKED, CONFIG)
+        adapter(server, provider).complete(REQUEST, CONFIG)
     failed = caught.value
     assert (failed.type, failed.retryable, failed.attempts, len(server.seen)) == ("truncated", True, 3, 3)
 
@@ -93,7 +93,7 @@ def test_an_error_within_a_stream_is_retried(
 ) -> None:
     server = serve(reply(events=[*PARTS[provider], event]))
     with pytest.raises(ModelError) as caught:
-        adapter(server, provider).complete(ASKED, CONFIG)
+        adapter(server, provider).complete(REQUEST, CONFIG)
     failed = caught.value
     assert (failed.http_status, failed.provider_message, failed.in_response, len(server.seen)) == (
         status,
@@ -117,13 +117,13 @@ def test_a_stream_without_a_choice_is_an_error(
 
 def test_a_retry_may_return_the_whole_stream(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     server = serve(reply(events=PARTS["openai"]), reply(events=[*PARTS["openai"], "[DONE]"]))
-    assert adapter(server, "openai").complete(ASKED, CONFIG).content == "half"
+    assert adapter(server, "openai").complete(REQUEST, CONFIG).content == "half"
 
 
 def test_a_permanent_error_within_a_stream_is_final(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     server = serve(reply(events=[{"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}]))
     with pytest.raises(ModelError, match="the provider reported an error: 'no'"):
-        adapter(server, "anthropic").complete(ASKED, CONFIG)
+        adapter(server, "anthropic").complete(REQUEST, CONFIG)
     assert len(server.seen) == 1
 
 
@@ -157,7 +157,7 @@ def test_calls_without_an_index_are_assembled_by_id(answer: Callable[..., ChatRe
 
 
 def test_a_tool_call_cut_by_the_token_limit_keeps_its_text(answer: Callable[..., ChatResponse]) -> None:
-    events = said("")
+    events = text_events("")
     events[1:4] = [
         {
             "type": "content_block_start",
@@ -173,14 +173,14 @@ def test_a_tool_call_cut_by_the_token_limit_keeps_its_text(answer: Callable[...,
 
 def test_a_response_that_is_not_streamed_is_read_and_noted(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     body = {"model": "m", "choices": [{"message": {"content": "whole"}, "finish_reason": "stop"}]}
-    response = adapter(serve(reply(body)), "openai").complete(ASKED, CONFIG)
+    response = adapter(serve(reply(body)), "openai").complete(REQUEST, CONFIG)
     assert (response.content, response.notes) == ("whole", (Note("stream", "the server did not stream the response"),))
 
 
 def test_an_html_page_instead_of_a_stream_is_an_error(serve: Serve, reply: Any, adapter: MakeAdapter) -> None:
     page = reply(b"<html>sign in</html>", headers={"Content-Type": "text/html"})
     with pytest.raises(ModelError, match="not an event stream; the body: <html>") as caught:
-        adapter(serve(page), "openai").complete(ASKED, CONFIG)
+        adapter(serve(page), "openai").complete(REQUEST, CONFIG)
     assert caught.value.type == "bad_response"
 
 
@@ -189,7 +189,7 @@ def test_a_server_without_stream_usage_is_called_without_that_option(
 ) -> None:
     reason = {"error": {"message": "Unknown parameter: 'stream_options'", "param": "stream_options"}}
     server = serve(reply(reason, 400), reply(events=[chunk("stop", content="ok"), "[DONE]"]))
-    response = adapter(server, "openai").complete(ASKED, CONFIG)
+    response = adapter(server, "openai").complete(REQUEST, CONFIG)
     assert (response.content, response.usage, [note.what for note in response.notes]) == ("ok", None, ["usage"])
     assert ["stream_options" in body for body in server.bodies] == [True, False]
 
@@ -198,7 +198,7 @@ def test_unknown_events_are_ignored(answer: Callable[..., ChatResponse]) -> None
     events = [{"choices": None}, {"choices": [None]}, {"choices": [{"delta": None}]}, [], 7, {"usage": 3}]
     assert answer(*events, chunk("stop", content="ok"), "[DONE]").content == "ok"
     events = [{"type": "content_block_delta", "index": 9}, {"type": "later"}, {"type": "ping"}]
-    assert answer(*said("ok"), *events, {"type": "message_stop"}, provider="anthropic").content == "ok"
+    assert answer(*text_events("ok"), *events, {"type": "message_stop"}, provider="anthropic").content == "ok"
 
 
 def test_an_event_that_is_not_json_is_an_error(answer: Callable[..., ChatResponse]) -> None:

@@ -12,7 +12,7 @@ import pytest
 BENCH = Path(__file__).parents[2] / "bench"
 
 
-def said(code: str, **variables: str) -> str:
+def output_of(code: str, **variables: str) -> str:
     """What a piece of Python prints that runs as the benchmarks do."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=BENCH, env={**os.environ, **variables}, capture_output=True, check=False
@@ -23,7 +23,7 @@ def said(code: str, **variables: str) -> str:
 
 @pytest.mark.parametrize("tool", ["gradeline('none')", "gradeline('worker')", "gradeline('custom')", "floor()"])
 def test_gradeline_and_the_baseline_loop_grade_every_answer_right(tool: str) -> None:
-    said(f"from contest import do; from tools import floor, gradeline; do({tool}, samples=12, concurrency=4)")
+    output_of(f"from contest import do; from tools import floor, gradeline; do({tool}, samples=12, concurrency=4)")
 
 
 def test_a_tool_that_finds_less_is_not_timed() -> None:
@@ -33,7 +33,7 @@ from tools import floor
 [result] = contest([Entry(floor()._replace(passed=lambda job, output: 11), 12, rounds=1)], concurrency=4)
 print(result.timing, result.failure)
 """
-    assert said(code) == "None it found 11 of 12 answers right\n"
+    assert output_of(code) == "None it found 11 of 12 answers right\n"
 
 
 def test_the_agent_of_the_network_is_called_once_for_each_case() -> None:
@@ -45,12 +45,12 @@ with agent() as running:
     [result] = contest([Entry(gradeline_http(), 12, rounds=1)], 4, running.url, running.forget, running.note)
     print(repr(result.failure), [seen.most_at_once <= 4 for seen in running.seen["gradeline"]])
 """
-    assert said(code) == "'' [True]\n"
+    assert output_of(code) == "'' [True]\n"
 
 
 def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(tmp_path: Path) -> None:
     code = "from pathlib import Path; import peers; peers.PLACE = Path('{}'); print(peers.installed('deepeval').reason)"
-    assert said(code.format(tmp_path), UV="false") == "false venv --quiet: it said nothing\n"
+    assert output_of(code.format(tmp_path), UV="false") == "false venv --quiet: it said nothing\n"
 
 
 def test_performance_targets_decide_the_table_and_the_exit_code() -> None:
@@ -61,7 +61,7 @@ print_table("title", ("tool", "rate", "target", ""), rows)
 print(exit_code(rows), exit_code(rows[:1]))
 """
     table = "title\ntool   rate      target\na         5         ≥ 4\nb     1,234  ≥ 4 MISSED  slow\n3 0\n"
-    assert said(code) == table
+    assert output_of(code) == table
 
 
 def test_calls_over_reused_connections_are_counted_by_the_agent() -> None:
@@ -73,7 +73,7 @@ with bench.agent(closing) as url:
     for entry in bench.entries(alone=True):
         print(*bench.row(closing, entry, url)[:6], sep="|")
 """
-    ours, without_retries, aiohttp = said(code).splitlines()
+    ours, without_retries, aiohttp = output_of(code).splitlines()
     assert ours.startswith("after each answer, gradeline|0|0.00 %|≤ 0|12|12")
     assert without_retries.startswith("after each answer, gradeline, retries: 0|")
     assert aiohttp.startswith("after each answer, aiohttp|")

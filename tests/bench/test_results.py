@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def said(code: str, **variables: str) -> str:
+def output_of(code: str, **variables: str) -> str:
     """What a piece of Python prints that runs as the benchmarks do."""
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=BENCH, env={**os.environ, **variables}, capture_output=True, check=False
@@ -29,7 +29,7 @@ def grown(tool: str, samples: int, seconds: float) -> dict[str, object]:
 
 def test_every_table_is_appended_to_the_results_file(tmp_path: Path) -> None:
     code = "from measure import print_table; print_table('cost', ('tool', 'µs', ''), [('ours', '5', '')])"
-    said(code, GRADELINE_BENCH_JSON=str(tmp_path / "results.json"))
+    output_of(code, GRADELINE_BENCH_JSON=str(tmp_path / "results.json"))
     kept = {"kind": "table", "part": "-c", "title": "cost", "headers": ["tool", "µs", ""], "rows": [["ours", "5", ""]]}
     assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == kept
 
@@ -47,7 +47,7 @@ print(page(f"before {BEGIN} old {END} after", results))
 """
     table = "| tool | µs |\n| --- | ---: |\n| a\\|b | 5 |\n"
     command = '```sh data-run="no: it takes minutes"\npython bench/{}.py\n```\n'
-    assert said(code) == (
+    assert output_of(code) == (
         "before <!-- results: begin -->\n\n2 cores.\n"
         f"\n## Growth\n\nCost:\n\n{table}\n{command.format('growth')}"
         f"\n## new\n\nUnheard of:\n\n{table}\n{command.format('new')}"
@@ -58,7 +58,7 @@ print(page(f"before {BEGIN} old {END} after", results))
 def test_the_figure_has_a_point_for_each_size_of_each_tool() -> None:
     sizes = [grown("gradeline", 1_000, 0.3), grown("gradeline", 10_000, 1), grown("the <floor>", 1_000, 0.1)]
     code = f"from figure import figure; print(figure({sizes!r}))"
-    picture = ElementTree.fromstring(said(code))
+    picture = ElementTree.fromstring(output_of(code))
     points = [
         (circle.get("class"), float(circle.get("cx", 0)), float(circle.get("cy", 0)))
         for circle in picture.iter(f"{SVG}circle")
@@ -93,7 +93,7 @@ from growth import Marginal, Size
 few, many = Size(1.0, 0.5, 30, 0, None), Size(10.0, 5.0, 30, 0, None)
 print(Marginal.between(few, many, 90_000))
 """
-    assert said(code) == "Marginal(wall=100.0, cpu=50.0)\n"
+    assert output_of(code) == "Marginal(wall=100.0, cpu=50.0)\n"
 
 
 def test_growth_measures_time_memory_and_disk_and_the_json_of_the_records() -> None:
@@ -103,7 +103,7 @@ from tools import bare, floor, gradeline
 ours, least, less = (measured(tool, 20) for tool in (gradeline("none"), floor(), bare()))
 print(ours.json_bytes > 20 * 100, least.json_bytes, less.json_bytes, ours.disk_bytes > least.disk_bytes > 0)
 """
-    assert said(code) == "True None None True\n"
+    assert output_of(code) == "True None None True\n"
 
 
 def test_the_floor_has_an_answer_on_disk_before_it_is_graded(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ async def main():
     print(kept(), store.passed())
 asyncio.run(main())
 """
-    assert said(code) == "False [0, 0, 0]\n[1, 1, 0]\n[1, 1, 1] (1, 1)\n"
+    assert output_of(code) == "False [0, 0, 0]\n[1, 1, 0]\n[1, 1, 1] (1, 1)\n"
 
 
 def test_the_stages_of_a_sample_add_up_to_the_whole() -> None:
@@ -137,4 +137,4 @@ shown = {one.stage: (one.ours, one.floor) for one in found if (one.ours, one.flo
 print(shown, [one.stage for one in found] == [*MEANINGS])
 """
     stages = {"read": (4.0, None), "commit": (10.0, 8.0), "turns and slots": (6.0, 1.0), "whole": (20.0, 9.0)}
-    assert said(code) == f"{stages} True\n"
+    assert output_of(code) == f"{stages} True\n"

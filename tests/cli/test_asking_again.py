@@ -131,14 +131,14 @@ def _ended() -> Iterator[None]:
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """As a terminal starts it: in a group of its own, which Ctrl-C goes to."""
-    kept = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
+    stored = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
     running = subprocess.Popen(
         [COMMAND, *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**kept, "NO_COLOR": "1", MARK: str(folder)},
+        env={**stored, "NO_COLOR": "1", MARK: str(folder)},
         start_new_session=True,
     )
     _STARTED.append(running)
@@ -181,7 +181,7 @@ def inputs(count: int) -> list[str]:
     return sorted(f"q{number}" for number in range(count))
 
 
-def left_behind(folder: Path) -> list[int]:
+def remaining_processes(folder: Path) -> list[int]:
     """Processes that were started for this folder and still run."""
     found = []
     for place in Path("/proc").glob("[0-9]*"):
@@ -197,9 +197,9 @@ def left_behind(folder: Path) -> list[int]:
     return found
 
 
-def nobody_left(folder: Path) -> bool:
+def no_process_left(folder: Path) -> bool:
     for _ in range(100):
-        if not left_behind(folder):
+        if not remaining_processes(folder):
             return True
         sleep(0.05)  # there is no notification of the end of a process that is not a child
     return False
@@ -237,10 +237,10 @@ class TestInterrupts:
         assert ran.code == 130
         assert f"interrupted; continue with: gradeline resume {latest(tmp_path).id}" in ran.err
         assert "Traceback" not in ran.err
-        assert nobody_left(tmp_path)
-        kept = records(tmp_path)
-        assert (latest(tmp_path).status, len(kept), len(agent.asked)) == ("cancelled", at_once, at_once)
-        assert all(record.grades["same"].passed for record in kept)
+        assert no_process_left(tmp_path)
+        stored = records(tmp_path)
+        assert (latest(tmp_path).status, len(stored), len(agent.asked)) == ("cancelled", at_once, at_once)
+        assert all(record.grades["same"].passed for record in stored)
         resumed = gradeline(tmp_path, "resume", "latest", "--json")
         assert (resumed.code, resumed.json["run"]["status"]) == (0, "completed")
         assert resumed.json["summary"]["graders"]["same"]["passed"] == self.CASES
@@ -256,7 +256,7 @@ class TestInterrupts:
         ran = end(running)  # although the agent has not answered
         assert ran.code == 130
         assert "Traceback" not in ran.err
-        assert nobody_left(tmp_path)
+        assert no_process_left(tmp_path)
         assert records(tmp_path) == []
         agent.may_answer.set()
         resumed = gradeline(tmp_path, "resume", "latest", "--json")
@@ -283,7 +283,7 @@ class TestInterrupts:
             ran = end(running)
         assert ran.code == 130
         assert "Traceback" not in ran.err
-        assert nobody_left(tmp_path)
+        assert no_process_left(tmp_path)
         answered = {record.case for record in records(tmp_path)}
         assert answered
         resumed = gradeline(tmp_path, "resume", "latest", "--json")
@@ -341,15 +341,15 @@ class TestChangedData:
         assert "cases.jsonl: changed while the run read it; check what changed" in ran.err
         assert "Traceback" not in ran.err
         assert latest(tmp_path).status == "failed"
-        asked = len(self.calls(tmp_path))
+        number_of_calls = len(self.calls(tmp_path))
         assert len(records(tmp_path)) > 150
         resumed = gradeline(tmp_path, "resume", "latest", "--json")
         assert (resumed.code, resumed.json["run"]["status"]) == (0, "completed"), resumed.err
         rows = [json.loads(line) for line in (tmp_path / "cases.jsonl").read_text().splitlines()]
-        kept = {record.case: (record.sample.input, record.response.text) for record in records(tmp_path)}
-        assert kept == {row["id"]: (row["input"], row["input"]) for row in rows}
+        stored = {record.case: (record.sample.input, record.response.text) for record in records(tmp_path)}
+        assert stored == {row["id"]: (row["input"], row["input"]) for row in rows}
         assert resumed.json["summary"]["graders"]["same"]["passed"] == len(rows)
-        again = self.calls(tmp_path)[asked:]
+        again = self.calls(tmp_path)[number_of_calls:]
         if "new" in change:
             assert "edited seven" in again
         assert len(again) < 100
@@ -395,19 +395,19 @@ class TestChangedSuite:
         (folder / name).write_text(text.replace(old, new))
 
     def refused(self, folder: Path, agent: Agent, *arguments: str) -> str:
-        asked = len(agent.asked)
+        number_of_calls = len(agent.asked)
         ran = gradeline(folder, "resume", "latest", "--budget", "100calls", *arguments)
-        assert (ran.code, len(agent.asked), ran.out) == (2, asked, "")
+        assert (ran.code, len(agent.asked), ran.out) == (2, number_of_calls, "")
         return ran.err
 
     def test_an_edited_suite_is_refused_unless_allowed(self, tmp_path: Path, agent: Agent) -> None:
         self.begun(tmp_path, agent)
         self.edit(tmp_path, "suite.yaml", "kind: exact_match", "kind: contains")
-        said = self.refused(tmp_path, agent)
-        assert f"{tmp_path / 'suite.yaml'}: changed since the run began" in said
+        message = self.refused(tmp_path, agent)
+        assert f"{tmp_path / 'suite.yaml'}: changed since the run began" in message
         run = latest(tmp_path).id
-        assert f"grade the stored responses with: gradeline regrade {run}," in said
-        assert f"continue all the same with: gradeline resume {run} --allow-changed" in said
+        assert f"grade the stored responses with: gradeline regrade {run}," in message
+        assert f"continue all the same with: gradeline resume {run} --allow-changed" in message
         ran = gradeline(tmp_path, "resume", "latest", "--budget", "100calls", "--allow-changed", "--json")
         assert (ran.code, ran.json["summary"]["graders"]["same"]["kind"]) == (0, "contains")
         assert ran.json["summary"]["graders"]["same"]["scored"] == 5
@@ -419,9 +419,9 @@ class TestChangedSuite:
         )
         self.begun(tmp_path, agent, '  own: {kind: tool, function: "grading.py:half"}')
         self.edit(tmp_path, "grading.py", "0.5", "0.25")
-        said = self.refused(tmp_path, agent)
-        assert "own changed since the run began" in said
-        assert "--allow-changed" in said
+        message = self.refused(tmp_path, agent)
+        assert "own changed since the run began" in message
+        assert "--allow-changed" in message
         ran = gradeline(tmp_path, "resume", "latest", "--budget", "100calls", "--allow-changed", "--json")
         own = ran.json["summary"]["graders"]["own"]
         assert (ran.code, own["mean"], own["scored"]) == (0, 0.25, 5)
@@ -443,9 +443,9 @@ class TestChangedSuite:
         write_cases(tmp_path, 1)
         assert gradeline(tmp_path, "run", "suite.yaml", "--quiet").code == 0
         self.edit(tmp_path, "asking.py", "/v1", "/v2")
-        said = self.refused(tmp_path, agent)
-        assert "the target changed since the run began" in said
-        assert "--allow-changed" in said
+        message = self.refused(tmp_path, agent)
+        assert "the target changed since the run began" in message
+        assert "--allow-changed" in message
 
 
 class TestCache:

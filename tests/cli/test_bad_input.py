@@ -63,8 +63,8 @@ def write_cases(folder: Path, count: int, name: str = "cases.jsonl") -> None:
 
 
 def environment() -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    return {**kept, "NO_COLOR": "1"}
+    stored = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
+    return {**stored, "NO_COLOR": "1"}
 
 
 def gradeline(folder: Path, *arguments: str, out: IO[Any] | int = subprocess.PIPE) -> Ran:
@@ -93,7 +93,7 @@ def records(folder: Path, run: str = "latest", store: str = ".gradeline/store.db
         return list(storage.records(storage.find_run(run).id))
 
 
-def check_said(ran: Ran, code: int, *words: str) -> None:
+def check_error(ran: Ran, code: int, *words: str) -> None:
     """The exit code, and one readable message: no traceback, no mention of a bug."""
     assert ran.code == code, ran.err
     assert "Traceback" not in ran.err
@@ -151,7 +151,7 @@ def below_a_file(folder: Path) -> str:
 
 class TestStores:
     @pytest.mark.parametrize(
-        ("make", "says"),
+        ("make", "message"),
         [
             (a_folder, "the store store is a folder; name a file in it, such as store/store.db"),
             (no_database, "the store store is not a gradeline store (not a SQLite database); use another file"),
@@ -162,11 +162,11 @@ class TestStores:
             (lambda _: "/sys/store.db", "the store /sys/store.db cannot be opened; check that its folder"),
         ],
     )
-    def test_an_unusable_store_is_not_changed(self, folder: Path, make: Callable[[Path], str], says: str) -> None:
+    def test_an_unusable_store_is_not_changed(self, folder: Path, make: Callable[[Path], str], message: str) -> None:
         store = make(folder)
         before = (folder / store).read_bytes() if (folder / store).is_file() else None
         ran = gradeline(folder, "run", "suite.yaml", "--store", store)
-        check_said(ran, 4, f"gradeline: {says}" if not says.startswith("its") else says)
+        check_error(ran, 4, f"gradeline: {message}" if not message.startswith("its") else message)
         assert len(ran.err.splitlines()) == 1
         assert calls(folder) == []
         if before is not None:
@@ -175,7 +175,7 @@ class TestStores:
     @pytest.mark.parametrize("url", ["mysql://me:hunter2@db/x", "postgresql://me:hunter2@db", "sqlite://"])
     def test_an_invalid_store_url_is_shown_without_its_password(self, folder: Path, url: str) -> None:
         ran = gradeline(folder, "run", "suite.yaml", "--store", url)
-        check_said(ran, 2, "gradeline: store: ")
+        check_error(ran, 2, "gradeline: store: ")
         assert "hunter2" not in ran.err
         assert calls(folder) == []
 
@@ -185,7 +185,7 @@ class TestStores:
             remount(disk, "ro")
             for store in ("disk/store.db", "disk/new.db"):
                 ran = gradeline(folder, "run", "suite.yaml", "--store", store)
-                check_said(ran, 4, f"disk/{'store.db' if 'store' in store else ''}".rstrip("/"), "use another store")
+                check_error(ran, 4, f"disk/{'store.db' if 'store' in store else ''}".rstrip("/"), "use another store")
             assert len(calls(folder)) == 8
             remount(disk, "rw")
             assert len(records(folder, store="disk/store.db")) == 8
@@ -207,9 +207,9 @@ class TestStores:
             "others": ("completed", 200),
         }
         for name, count in (("echo", 300), ("others", 200)):
-            kept = records(folder, found[name].id)
-            assert [record.case for record in kept] == [f"c{number}" for number in range(count)]
-            assert all(record.grades["same"].passed for record in kept)
+            stored = records(folder, found[name].id)
+            assert [record.case for record in stored] == [f"c{number}" for number in range(count)]
+            assert all(record.grades["same"].passed for record in stored)
         assert len(calls(folder)) == 500
 
 
@@ -223,17 +223,17 @@ class TestFullDisk:
             ran = gradeline(
                 folder, "run", "suite.yaml", "--store", "disk/store.db", "--concurrency", str(self.CONCURRENCY)
             )
-            check_said(ran, 4, "the store disk/store.db cannot grow: the disk is full; free some space, then resume")
+            check_error(ran, 4, "the store disk/store.db cannot grow: the disk is full; free some space, then resume")
             assert len(ran.err.splitlines()) == 1
-            asked = len(calls(folder))
+            number_of_calls = len(calls(folder))
             remount(disk, "size=40m")
-            kept = records(folder, store="disk/store.db")
-            assert 0 < len(kept) < 120
-            assert asked - self.CONCURRENCY <= len(kept) <= asked
+            stored = records(folder, store="disk/store.db")
+            assert 0 < len(stored) < 120
+            assert number_of_calls - self.CONCURRENCY <= len(stored) <= number_of_calls
             resumed = gradeline(folder, "resume", "latest", "--store", "disk/store.db", "--json")
             assert (resumed.code, resumed.json["run"]["status"]) == (0, "completed")
             assert resumed.json["summary"]["graders"]["same"]["passed"] == 120
-            assert len(calls(folder)) == asked + 120 - len(kept)
+            assert len(calls(folder)) == number_of_calls + 120 - len(stored)
 
     def test_an_export_that_does_not_fit_leaves_no_file(self, folder: Path) -> None:
         (folder / "agent.py").write_text(AGENT.replace("PADDING", "20_000"))
@@ -241,7 +241,7 @@ class TestFullDisk:
         with mounted(folder / "disk", "64k") as disk:
             ran = gradeline(folder, "export", "--output", "disk/out.jsonl")
             assert ran.code in (2, 4)
-            check_said(ran, ran.code, "disk/out.jsonl: cannot write: No space left on device")
+            check_error(ran, ran.code, "disk/out.jsonl: cannot write: No space left on device")
             assert list(disk.iterdir()) == []
 
     @pytest.mark.parametrize("command", [("run", "suite.yaml", "--json"), ("export",), ("show", "--json")])
@@ -250,7 +250,7 @@ class TestFullDisk:
             gradeline(folder, "run", "suite.yaml", "--quiet")
         with open("/dev/full", "wb") as full:  # noqa: PTH123 - a device
             ran = gradeline(folder, *command, out=full)
-        check_said(ran, 4, "No space left on device")
+        check_error(ran, 4, "No space left on device")
         assert [(run.status, run.total) for run in runs(folder)] == [("completed", 8)]
 
     def test_a_device_named_as_output_stays_a_device(self, folder: Path) -> None:
@@ -263,20 +263,20 @@ class TestFullDisk:
         ran = gradeline(folder, "export", "--output", "full")
         assert stat.S_ISCHR(device.stat().st_mode)
         assert ran.code in (2, 4)
-        check_said(ran, ran.code, "full: cannot write: No space left on device")
+        check_error(ran, ran.code, "full: cannot write: No space left on device")
 
     @pytest.mark.parametrize("place", ["suite.yaml", "/proc/nowhere/out"])
     def test_a_results_folder_that_cannot_be_created_loses_no_run(self, folder: Path, place: str) -> None:
         ran = gradeline(folder, "run", "suite.yaml", "--output", place)
         assert ran.code in (2, 4)
-        check_said(ran, ran.code, place)
+        check_error(ran, ran.code, place)
         assert (folder / "suite.yaml").read_text() == SUITE
         assert len(calls(folder)) == (len(records(folder)) if calls(folder) else 0)
 
 
 class TestOptions:
     @pytest.mark.parametrize(
-        ("arguments", "says"),
+        ("arguments", "message"),
         [
             ("--set nme=x", "suite.yaml:1:1: nme: unknown key; did you mean 'name'?"),
             ("--set target.isolaton=none", "target.isolaton: unknown option; did you mean 'isolation'?"),
@@ -303,11 +303,11 @@ class TestOptions:
             ("--set dataset=[]", "dataset"),
         ],
     )
-    def test_an_invalid_option_makes_no_calls(self, folder: Path, arguments: str, says: str) -> None:
+    def test_an_invalid_option_makes_no_calls(self, folder: Path, arguments: str, message: str) -> None:
         (folder / "bare").mkdir()
         (folder / "empty.jsonl").write_text("\n\n")
         ran = gradeline(folder, "run", "suite.yaml", *arguments.split())
-        check_said(ran, 2, says)
+        check_error(ran, 2, message)
         assert ran.out == ""
         assert calls(folder) == []
         # what never began must not be what "latest" means, and least of all a success
@@ -315,12 +315,12 @@ class TestOptions:
 
     @pytest.mark.parametrize("command", [("resume",), ("show",), ("export",), ("regrade",)])
     def test_the_error_for_an_unknown_run_names_the_newest(self, folder: Path, command: tuple[str, ...]) -> None:
-        check_said(gradeline(folder, *command, "nobody"), 2, "no run 'nobody'")
+        check_error(gradeline(folder, *command, "nobody"), 2, "no run 'nobody'")
 
     def test_rerunning_failures_without_a_failure_is_refused(self, folder: Path) -> None:
         gradeline(folder, "run", "suite.yaml", "--quiet", "--name", "sound")
         ran = gradeline(folder, "run", "suite.yaml", "--failed-of", "sound")
-        check_said(ran, 2, "--failed-of: every case of ", "passed; there is nothing to run")
+        check_error(ran, 2, "--failed-of: every case of ", "passed; there is nothing to run")
         assert len(calls(folder)) == 8
 
     @pytest.mark.parametrize(
@@ -337,10 +337,10 @@ class TestOptions:
         lines = [target if line.startswith("target:") else line for line in SUITE.splitlines()]
         (folder / "suite.yaml").write_text("\n".join(lines))
         ran = gradeline(folder, "run", "suite.yaml", "--set", setting, "--set", "target.retries=0")
-        kept = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
-        assert b"hunter2" not in kept
+        stored = b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+        assert b"hunter2" not in stored
         assert "hunter2" not in ran.out + ran.err
-        check_said(ran, 2, "may be a secret; export it and write")
+        check_error(ran, 2, "may be a secret; export it and write")
 
     def test_a_budget_ends_a_run_and_another_one_finishes_it(self, folder: Path) -> None:
         ran = gradeline(folder, "run", "suite.yaml", "--budget", "5calls", "--json")
@@ -384,7 +384,7 @@ def alias_bomb() -> bytes:
 
 class TestSuiteFiles:
     @pytest.mark.parametrize(
-        ("content", "line", "says"),
+        ("content", "line", "message"),
         [
             (alias_bomb(), None, "alias"),
             (b"name: x\n" + b"#" * 11_000_000, 0, "is larger than 10 MB"),
@@ -397,13 +397,13 @@ class TestSuiteFiles:
         ],
     )
     def test_an_invalid_suite_is_reported_with_its_line(
-        self, folder: Path, content: bytes, line: int | None, says: str
+        self, folder: Path, content: bytes, line: int | None, message: str
     ) -> None:
         (folder / "suite.yaml").write_bytes(content)
         ran = gradeline(folder, "validate", "suite.yaml", "--json")
         assert (ran.code, ran.json["valid"], ran.err) == (2, False, "")
         found = ran.json["errors"]
-        assert any(says in error["message"] and line in (None, error["line"]) for error in found), found
+        assert any(message in error["message"] and line in (None, error["line"]) for error in found), found
         assert {error["file"] for error in found} == {"suite.yaml"}
 
     def test_a_byte_order_mark_is_accepted(self, folder: Path) -> None:

@@ -27,8 +27,8 @@ def gradeline(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
     done = run_command([COMMAND, *arguments, "--json"], cwd=folder, text=True, env=environment)
     assert done.stdout, done.stderr
-    shown: dict[str, Any] = json.loads(done.stdout)
-    return done.returncode, shown
+    output: dict[str, Any] = json.loads(done.stdout)
+    return done.returncode, output
 
 
 def suite(folder: Path, name: str, answers: Sequence[Sequence[str | None]], **keys: Any) -> str:
@@ -138,17 +138,17 @@ def test_equal_scores_have_an_interval_with_a_width(tmp_path: Path) -> None:
     )
     graders = {"seven": {"kind": "tool", "function": "seven.py:seven"}}
     gate = {"kind": "simple", "metric_key": "seven", "aggregation": "avg_score", "op": "gte", "value": 0.5}
-    _, shown = gradeline(tmp_path, "run", suite(tmp_path, "equal", [["yes"]] * 10, graders=graders, gate=gate))
-    low, high = shown["summary"]["graders"]["seven"]["mean_ci"]
+    _, output = gradeline(tmp_path, "run", suite(tmp_path, "equal", [["yes"]] * 10, graders=graders, gate=gate))
+    low, high = output["summary"]["graders"]["seven"]["mean_ci"]
     assert (round(low, 3), round(high, 3)) == (0.397, 0.892)
-    assert shown["verdict"]["gates"][0]["observed_ci"] == [low, high]
+    assert output["verdict"]["gates"][0]["observed_ci"] == [low, high]
 
 
 def test_an_unknown_primary_grader_is_named(tmp_path: Path) -> None:
     file = suite(tmp_path, "odd", [["yes"]], primary=["rihgt"])
-    code, shown = gradeline(tmp_path, "validate", file)
+    code, output = gradeline(tmp_path, "validate", file)
     assert code == 2
-    (error,) = shown["errors"]
+    (error,) = output["errors"]
     assert error["path"] == "primary[0]"
     assert error["message"] == "no grader 'rihgt'; did you mean 'right'?"
 
@@ -157,9 +157,9 @@ def test_a_primary_grader_missing_from_the_baseline_is_undecided(tmp_path: Path)
     both = {"right": {"kind": "contains"}, "exact": {"kind": "exact_match"}}
     gradeline(tmp_path, "run", suite(tmp_path, "old", [["yes"]] * 300))
     gradeline(tmp_path, "run", suite(tmp_path, "new", [["yes"]] * 300, graders=both, primary=["exact"]))
-    code, shown = gradeline(tmp_path, "compare", "old", "new")
-    assert (code, shown["decision"], shown["primary"]) == (3, "undecided", ["exact"])
-    assert "grader 'exact' is in the candidate alone" in shown["reasons"]
+    code, output = gradeline(tmp_path, "compare", "old", "new")
+    assert (code, output["decision"], output["primary"]) == (3, "undecided", ["exact"])
+    assert "grader 'exact' is in the candidate alone" in output["reasons"]
 
 
 def test_changes_that_are_noise_to_the_grader_count_as_same_in_both_commands(tmp_path: Path) -> None:

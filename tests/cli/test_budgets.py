@@ -61,7 +61,7 @@ class Budgeted:
         return code, json.loads(printed.out) if printed.out else None, printed.err
 
     @property
-    def asked(self) -> int:
+    def number_of_calls(self) -> int:
         return self.server.counts().requests
 
 
@@ -76,7 +76,7 @@ def budgeted(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 class TestBeforeTheFirstCall:
     def test_a_model_without_a_price_is_refused(self, budgeted: Budgeted) -> None:
         code, data, err = budgeted.command("run", str(budgeted.suite("model")))
-        assert (code, data, budgeted.asked) == (2, None, 0)
+        assert (code, data, budgeted.number_of_calls) == (2, None, 0)
         assert (
             "budget.cost: no price is known for the agent (m), so a budget of 5 would limit nothing; give one with"
             " prices: {m: {input: …, output: …}} in the suite, or with --assume-price m=INPUT/OUTPUT (US dollars per"
@@ -85,7 +85,7 @@ class TestBeforeTheFirstCall:
 
     def test_a_model_and_a_judge_without_prices_are_refused(self, budgeted: Budgeted) -> None:
         code, _, err = budgeted.command("run", str(budgeted.suite("model", judged=True, cost=None)), "--budget", "3usd")
-        assert (code, budgeted.asked) == (2, 0)
+        assert (code, budgeted.number_of_calls) == (2, 0)
         assert "--budget: no price is known for the agent (m), quality (j), so a budget of 3 would limit nothing" in err
 
     def test_validate_reports_a_missing_price(self, budgeted: Budgeted) -> None:

@@ -104,7 +104,7 @@ class Ran(NamedTuple):
 
 
 def gradeline(folder: Path, *arguments: str, **variables: str) -> Ran:
-    kept = {
+    environment = {
         name: value
         for name, value in os.environ.items()
         if name not in ("GRADELINE_STORE", "MODEL_KEY") and not name.startswith("OPENAI_")
@@ -112,7 +112,7 @@ def gradeline(folder: Path, *arguments: str, **variables: str) -> Ran:
     done = run_command(
         [COMMAND, *arguments],
         cwd=folder,
-        env={**kept, "NO_COLOR": "1", **variables},
+        env={**environment, "NO_COLOR": "1", **variables},
         text=True,
     )
     return Ran(done.returncode, done.stdout, done.stderr)

@@ -23,10 +23,10 @@ class Ran(NamedTuple):
     err: str
 
 
-def gradeline(*arguments: str, given: str | bytes = b"") -> Ran:
+def gradeline(*arguments: str, stdin: str | bytes = b"") -> Ran:
     done = run_command(
         [COMMAND, *arguments],
-        input=given if isinstance(given, bytes) else given.encode(),
+        input=stdin if isinstance(stdin, bytes) else stdin.encode(),
         env={**os.environ, "NO_COLOR": "1"},
     )
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -107,26 +107,26 @@ class TestListing:
 
 class TestGrade:
     def test_a_pass_exits_with_0(self) -> None:
-        ran = gradeline("grade", "numeric", "--expected", "42", given="The answer is 42.\n")
+        ran = gradeline("grade", "numeric", "--expected", "42", stdin="The answer is 42.\n")
         assert ran.code == 0
         assert ran.out.startswith("pass  score 1\n")
 
     def test_a_fail_exits_with_1_and_a_reason(self) -> None:
-        ran = gradeline("grade", "true-false", "--expected", "true", given="maybe")
+        ran = gradeline("grade", "true-false", "--expected", "true", stdin="maybe")
         assert ran.code == 1
         assert ran.out.startswith("fail  score 0\nResponse 'maybe' does not represent a boolean value\n")
 
     def test_no_score_exits_with_4_and_names_the_cause(self) -> None:
-        ran = gradeline("grade", "numeric", "--expected", "none", given="3")
+        ran = gradeline("grade", "numeric", "--expected", "none", stdin="3")
         assert ran.code == 4
         assert ran.out.startswith("error  no score\nungradable: ")
         assert "(grader's fault)" in ran.out
 
     def test_quiet_prints_only_the_result(self) -> None:
-        assert gradeline("grade", "contains", "--expected", "a", "--quiet", given="cat").out == "pass 1\n"
+        assert gradeline("grade", "contains", "--expected", "a", "--quiet", stdin="cat").out == "pass 1\n"
 
     def test_json_is_the_export_record_on_one_line(self) -> None:
-        ran = gradeline("grade", "true-false", "--expected", "true", "--json", given="Yes\n")
+        ran = gradeline("grade", "true-false", "--expected", "true", "--json", stdin="Yes\n")
         record = from_json(Record, ran.out)
         assert ran.out.count("\n") == 1
         assert (record.case, record.repeat, record.submissions) == ("stdin", 0, {"true-false": "Yes"})
@@ -157,8 +157,8 @@ class TestGrade:
             )
         )
         call = ["grade", "custom-rules", "--config", f"@{config}", "--metadata", '{"name": "Ann"}', "--input", "Bob"]
-        assert gradeline(*call, given="ann").code == 1
-        assert gradeline(*call, "--pass-threshold", "0.5", given="ann").code == 0
+        assert gradeline(*call, stdin="ann").code == 1
+        assert gradeline(*call, "--pass-threshold", "0.5", stdin="ann").code == 0
 
     def test_a_whole_response_can_be_graded(self) -> None:
         response = json.dumps(
@@ -170,37 +170,37 @@ class TestGrade:
                 },
             }
         )
-        assert gradeline("grade", "latency", "--response", "--config", '{"max_ms": 1000}', given=response).code == 0
+        assert gradeline("grade", "latency", "--response", "--config", '{"max_ms": 1000}', stdin=response).code == 0
         call = ["grade", "tool_calls", "--response", "--extractor", "tool_calls", "--expected"]
-        assert gradeline(*call, '[{"name": "w", "arguments": {"c": [1]}}]', given=response).code == 0
-        assert gradeline(*call, '[{"name": "w", "arguments": {"c": [2]}}]', given=response).code == 1
+        assert gradeline(*call, '[{"name": "w", "arguments": {"c": [1]}}]', stdin=response).code == 0
+        assert gradeline(*call, '[{"name": "w", "arguments": {"c": [2]}}]', stdin=response).code == 1
         usual = ["grade", "tool_calls", "--response", "--expected"]
-        assert gradeline(*usual, '[{"name": "w", "arguments": {"c": [1]}}]', given=response).code == 0
+        assert gradeline(*usual, '[{"name": "w", "arguments": {"c": [1]}}]', stdin=response).code == 0
         text = ["grade", "tool_calls", "--expected", '[{"name": "w", "arguments": {}}]']
-        assert gradeline(*text, given='[{"name": "w", "arguments": {}}]').code == 0
+        assert gradeline(*text, stdin='[{"name": "w", "arguments": {}}]').code == 0
 
     def test_unreported_tool_use_has_no_score(self) -> None:
-        ran = gradeline("grade", "trajectory", "--config", '{"max_tool_calls": 0}', given="done")
+        ran = gradeline("grade", "trajectory", "--config", '{"max_tool_calls": 0}', stdin="done")
         assert (ran.code, ran.out.splitlines()[0]) == (4, "error  no score")
         assert ran.out.splitlines()[1].startswith("missing: tool calls are unknown")
 
     def test_an_extractor_takes_its_own_options(self) -> None:
         options = ["--extractor", "pattern", "--extractor-config", '{"pattern": "TKT-(\\\\d+)", "group": 1}']
-        assert gradeline("grade", "exact_match", "--expected", "12", *options, given="see TKT-12").code == 0
+        assert gradeline("grade", "exact_match", "--expected", "12", *options, stdin="see TKT-12").code == 0
 
     def test_patterns_that_only_re_supports_run_in_a_worker(self) -> None:
-        assert gradeline("grade", "regex_match", "--expected", "(?=P)Paris", given="in Paris").code == 0
+        assert gradeline("grade", "regex_match", "--expected", "(?=P)Paris", stdin="in Paris").code == 0
         options = ["--extractor", "pattern", "--extractor-config", '{"pattern": "(?<=is )\\\\w+"}']
-        assert gradeline("grade", "exact_match", "--expected", "Paris", *options, given="it is Paris").code == 0
+        assert gradeline("grade", "exact_match", "--expected", "Paris", *options, stdin="it is Paris").code == 0
 
     def test_a_catastrophic_pattern_is_timed_out(self) -> None:
-        ran = gradeline("grade", "regex_match", "--expected", r"(?=a)(a+)+$", given="a" * 60 + "b")
+        ran = gradeline("grade", "regex_match", "--expected", r"(?=a)(a+)+$", stdin="a" * 60 + "b")
         assert ran.code == 4
         assert ran.out.startswith("error  no score\ntimeout: regex_match took longer than 5 s")
 
     def test_an_extractor_that_finds_nothing_is_an_error_without_a_score(self) -> None:
         options = ["--extractor", "memory_block", "--extractor-config", '{"block_label": "human"}']
-        ran = gradeline("grade", "contains", "--expected", "a", *options, given="abc")
+        ran = gradeline("grade", "contains", "--expected", "a", *options, stdin="abc")
         assert ran.code == 4
         assert ran.out.startswith("error  no score\nmissing: the response does not report the agent's memory")
 
@@ -224,18 +224,18 @@ class TestGrade:
         ],
     )
     def test_invalid_usage_exits_with_2_and_a_remedy(self, arguments: list[str], message: str) -> None:
-        ran = gradeline("grade", *arguments, given="text")
+        ran = gradeline("grade", *arguments, stdin="text")
         assert (ran.code, ran.out) == (2, "")
         assert message in ran.err
         assert "Traceback" not in ran.err
 
     def test_invalid_utf_8_is_replaced_with_a_warning(self) -> None:
-        ran = gradeline("grade", "contains", "--expected", "caf", "--json", given=b"caf\xe9 \0")
+        ran = gradeline("grade", "contains", "--expected", "caf", "--json", stdin=b"caf\xe9 \0")
         assert from_json(Record, ran.out).response.text == "caf\ufffd \u2400"
         assert "invalid UTF-8" in ran.err
 
     def test_escape_sequences_in_an_answer_do_not_reach_the_terminal(self) -> None:
-        ran = gradeline("grade", "true-false", "--expected", "true", given="\x1b[31mred\x1b]0;owned\x07 [bold]x[/bold]")
+        ran = gradeline("grade", "true-false", "--expected", "true", stdin="\x1b[31mred\x1b]0;owned\x07 [bold]x[/bold]")
         assert "\x1b" not in ran.out
         assert "\x07" not in ran.out
         assert "[bold]x[/bold]" in ran.out
@@ -245,7 +245,7 @@ class TestGrade:
         assert (ran.code, ran.out) == (1, "fail  score 0\nEmpty submission - extractor found no content\n")
 
     def test_a_text_above_the_size_limit_is_an_error(self) -> None:
-        ran = gradeline("grade", "similarity", "--expected", "a", "--quiet", given="x" * 100_001)
+        ran = gradeline("grade", "similarity", "--expected", "a", "--quiet", stdin="x" * 100_001)
         assert (ran.code, ran.out) == (4, "error\n")
 
 
@@ -258,8 +258,8 @@ class TestDemo:
         assert "0.2500  9    0   31    0 undecided" in ran.out
         assert "decision: undecided (right)" in ran.out
         assert "40 cases in 24 clusters" in ran.out
-        shown = json.loads(gradeline("list", "--json", "--store", store).out)
-        assert [run["name"] for run in shown["runs"]] == ["demo [large]", "demo [small]"]
+        runs = json.loads(gradeline("list", "--json", "--store", store).out)
+        assert [run["name"] for run in runs["runs"]] == ["demo [large]", "demo [small]"]
 
     def test_every_family_of_grader_is_shown_with_its_outcome(self) -> None:
         lines = gradeline("demo", "--json").out.splitlines()

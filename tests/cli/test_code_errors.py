@@ -47,9 +47,9 @@ def test_a_report_shows_where_user_code_failed_and_what_it_printed(tmp_path: Pat
     (tmp_path / "agent.py").write_text(AGENT)
     (tmp_path / "graders.py").write_text(GRADERS)
     gradeline(tmp_path, "run", "suite.yaml", "--quiet")
-    shown = gradeline(tmp_path, "show")
-    assert "agent_error: KeyError: 'coffee' (agent.py:6 in answer)" in shown
-    lines = shown.splitlines()
+    report = gradeline(tmp_path, "show")
+    assert "agent_error: KeyError: 'coffee' (agent.py:6 in answer)" in report
+    lines = report.splitlines()
     start = lines.index("traceback of coffee")
     assert lines[start + 1] == "  Traceback (most recent call last):"
     assert lines[start + 2] == f'    File "{tmp_path}/agent.py", line 6, in answer'

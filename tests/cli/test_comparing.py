@@ -68,13 +68,13 @@ def test_the_exit_code_is_the_decision(
     assert gradeline(["compare", "base", "cand", "--quiet"]) == code
     assert capsys.readouterr().out == f"{decision}\n"
     assert gradeline(["--json", "compare", "latest~1", "latest"]) == code
-    shown = json.loads(capsys.readouterr().out)
-    assert list(shown) == [
+    output = json.loads(capsys.readouterr().out)
+    assert list(output) == [
         "baseline", "candidate", "comparable", "reasons", "warnings", "edited", "graders", "primary", "decision",
         "sentence", "exit_code",
     ]  # fmt: skip
-    assert (shown["baseline"]["name"], shown["candidate"]["name"]) == ("base", "cand")
-    assert (shown["graders"]["exact"]["decision"], shown["exit_code"]) == (decision, code)
+    assert (output["baseline"]["name"], output["candidate"]["name"]) == ("base", "cand")
+    assert (output["graders"]["exact"]["decision"], output["exit_code"]) == (decision, code)
 
 
 def test_the_report_shows_the_numbers_and_the_cases(store: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,14 +100,14 @@ def test_undecided_shows_how_many_more_cases_are_needed(store: str, capsys: pyte
     put(store, "base", passing(30, 60))
     put(store, "cand", passing(32, 60))
     assert gradeline(["compare", "base", "cand", "--json"]) == 3
-    wanted = json.loads(capsys.readouterr().out)["graders"]["exact"]["cases_to_decide"]
+    expected_cases = json.loads(capsys.readouterr().out)["graders"]["exact"]["cases_to_decide"]
     assert gradeline(["compare", "base", "cand"]) == 3
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[-1] == "decision: undecided (exact)"
-    first = next(place for place, line in enumerate(shown) if "undecided:" in line)
-    note = " ".join(" ".join(shown[first:-1]).split())
+    output = capsys.readouterr().out.splitlines()
+    assert output[-1] == "decision: undecided (exact)"
+    first = next(place for place, line in enumerate(output) if "undecided:" in line)
+    note = " ".join(" ".join(output[first:-1]).split())
     assert note.endswith(
-        f"{wanted:,} cases in all ({wanted - 60:,} more) settle it 4 times of 5 if both are equally good"
+        f"{expected_cases:,} cases in all ({expected_cases - 60:,} more) settle it 4 times of 5 if both are equally good"
     )
     assert gradeline(["compare", "base", "base", "--margin", "0"]) == 3
     assert "no number of cases shows that it is not worse without a margin" in " ".join(capsys.readouterr().out.split())
@@ -126,18 +126,18 @@ def test_the_margin_and_force_are_options(store: str, capsys: pytest.CaptureFixt
     assert "grader 'exact' is not the same in both runs: string-match f against string-match g" in message
     assert message.endswith("not comparable; use --force to compare what they have in common")
     assert gradeline(["compare", "base", "other", "--json"]) == 2
-    shown = json.loads(capsys.readouterr().out)
-    assert (shown["comparable"], shown["graders"], shown["exit_code"]) == (False, {}, 2)
+    output = json.loads(capsys.readouterr().out)
+    assert (output["comparable"], output["graders"], output["exit_code"]) == (False, {}, 2)
 
 
 def test_large_drops_behind_small_gains_are_shown(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     put(store, "base", {f"c{n}": 0.5 for n in range(30)} | {HOSTILE: 1.0})
     put(store, "cand", {f"c{n}": 0.51 + n / 10_000 for n in range(30)} | {HOSTILE: 0.25})
     gradeline(["compare", "base", "cand"])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "exact: largest drops: evil" in shown
-    assert "case 1.000 → 0.250 chance: exact ±0." in shown
-    assert "\x1b" not in shown
+    output = " ".join(capsys.readouterr().out.split())
+    assert "exact: largest drops: evil" in output
+    assert "case 1.000 → 0.250 chance: exact ±0." in output
+    assert "\x1b" not in output
     gradeline(["compare", "base", "cand", "--json"])
     found = json.loads(capsys.readouterr().out)["graders"]["exact"]
     assert (found["test"], found["skewed"]) == ("paired_t", True)
@@ -148,19 +148,19 @@ def test_edited_cases_are_listed(store: str, capsys: pytest.CaptureFixture[str])
     put(store, "base", passing(10, 30))
     put(store, "cand", {f"c{n}": 1.0 for n in range(12)}, question="another")
     assert gradeline(["compare", "base", "cand", "--force"]) == 3
-    shown = capsys.readouterr().out
-    assert "edited: c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 … and 2 more" in shown
-    assert "exact: undecided: no case has a score in both runs" in shown
+    output = capsys.readouterr().out
+    assert "edited: c0, c1, c2, c3, c4, c5, c6, c7, c8, c9 … and 2 more" in output
+    assert "exact: undecided: no case has a score in both runs" in output
 
 
 def test_hostile_names_are_escaped(store: str, capsys: pytest.CaptureFixture[str]) -> None:
     put(store, "base", {HOSTILE: 0.0, "a": 1.0})
     put(store, f"cand {HOSTILE}", {HOSTILE: 1.0, "a": 1.0})
     assert gradeline(["compare", "base", "latest"]) == 3
-    shown = capsys.readouterr().out
-    assert "\x1b" not in shown
-    assert "\u202e" not in shown
-    assert "exact: improved: evil<1B>[31m 0.99 <202E>[bold]case\n" in shown
+    output = capsys.readouterr().out
+    assert "\x1b" not in output
+    assert "\u202e" not in output
+    assert "exact: improved: evil<1B>[31m 0.99 <202E>[bold]case\n" in output
 
 
 @pytest.mark.parametrize(
@@ -199,13 +199,13 @@ def test_the_noise_of_a_grader_is_printed_and_explains_the_difference(
     put(store, "base", {f"c{n}": 0.5 for n in range(60)}, graders=graders)
     put(store, "cand", {f"c{n}": 0.508 if n < 40 else 0.7 for n in range(60)}, graders=graders)
     assert gradeline(["compare", "base", "cand"]) == 0
-    shown = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert any(line.startswith("exact 0.500 → 0.572 +0.067 ") and line.endswith(" 20 0 40 0 better") for line in shown)
-    note = shown[shown.index("decision: better (exact)") - 2 : -1]
+    output = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert any(line.startswith("exact 0.500 → 0.572 +0.067 ") and line.endswith(" 20 0 40 0 better") for line in output)
+    note = output[output.index("decision: better (exact)") - 2 : -1]
     assert " ".join(note).endswith(
         "noise: exact: changes below 0.010 count as same (40 of 60 cases); with them the difference is +0.072"
     )
-    assert any(line.startswith("chance: exact ±") for line in shown)
+    assert any(line.startswith("chance: exact ±") for line in output)
     assert gradeline(["compare", "base", "cand", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["graders"]["exact"]
     assert (found["noise"], found["within_noise"], found["same"]) == (0.01, 40, 40)

@@ -16,14 +16,17 @@ from gradeline_command import COMMAND, run_command
 ANSWERS = {"whole": ["Paris", "Lima"], "half": ["Paris", "no idea"]}
 
 
-class Shown:
+class Reports:
     """What each report of a run shows for its two conversations."""
 
     def __init__(self, folder: Path, grader: dict[str, Any], gate: dict[str, Any]) -> None:
         self._folder = folder
         cases = [{"id": name, "input": ["France", "Peru"], "ground_truth": ["Paris", "Lima"]} for name in ANSWERS]
         lines = [
-            {"id": name, "response": {"text": texts[-1], "trajectory": {"turns": [[_said(text)] for text in texts]}}}
+            {
+                "id": name,
+                "response": {"text": texts[-1], "trajectory": {"turns": [[_sections(text)] for text in texts]}},
+            }
             for name, texts in ANSWERS.items()
         ]
         (folder / "answers.jsonl").write_text("\n".join(map(json.dumps, lines)))
@@ -56,7 +59,7 @@ class Shown:
         }
 
 
-def _said(text: str) -> dict[str, str]:
+def _sections(text: str) -> dict[str, str]:
     return {"role": "assistant", "content": text}
 
 
@@ -74,17 +77,17 @@ def _said(text: str) -> dict[str, str]:
 def test_table_exports_rate_and_gate_agree(
     tmp_path: Path, grader: dict[str, Any], half: str, gate: dict[str, Any]
 ) -> None:
-    shown = Shown(tmp_path, grader, gate)
+    reports = Reports(tmp_path, grader, gate)
     passing = 1 + (half == "pass")
-    for name, outcomes in shown.outcomes().items():
+    for name, outcomes in reports.outcomes().items():
         assert outcomes == {"whole": "pass", "half": half}, name
-    column = shown.report["summary"]["graders"]["same"]
+    column = reports.report["summary"]["graders"]["same"]
     assert (column["passed"], column["failed"], column["mean"]) == (passing, 2 - passing, 0.75)
     assert column["pass_rate"] == passing / 2
-    assert shown.report["verdict"]["gates"][0]["observed"] == passing / 2
-    assert shown.exit_code == (0 if half == "pass" else 1)
+    assert reports.report["verdict"]["gates"][0]["observed"] == passing / 2
+    assert reports.exit_code == (0 if half == "pass" else 1)
     assert (column["turns"], column["pass_threshold"]) == (grader.get("turns", "all"), grader.get("pass_threshold"))
-    code, text = shown.call("run", "suite.json", "--failed-of", "latest", "--json")
+    code, text = reports.call("run", "suite.json", "--failed-of", "latest", "--json")
     if half == "pass":
         assert (code, "every case of" in text) == (2, True)
     else:
@@ -103,29 +106,29 @@ def test_table_exports_rate_and_gate_agree(
     ],
 )
 def test_the_threshold_is_stated(tmp_path: Path, grader: dict[str, Any], line: str) -> None:
-    shown = Shown(tmp_path, grader, {"aggregation": "accuracy"})
-    assert line in shown.call("show", "latest")[1].splitlines()
-    assert line.partition(": ")[2] in shown.call("export", "--format", "markdown")[1]
-    assert line.partition(": ")[2] in shown.call("export", "--format", "html")[1]
+    reports = Reports(tmp_path, grader, {"aggregation": "accuracy"})
+    assert line in reports.call("show", "latest")[1].splitlines()
+    assert line.partition(": ")[2] in reports.call("export", "--format", "markdown")[1]
+    assert line.partition(": ")[2] in reports.call("export", "--format", "html")[1]
 
 
 def test_a_conversation_that_fails_by_one_turn_shows_the_rule(tmp_path: Path) -> None:
-    shown = Shown(tmp_path, {}, {"aggregation": "accuracy"})
-    assert "1/2 passed: ✓ ✗ (every turn must pass)" in shown.call("show", "latest")[1]
+    reports = Reports(tmp_path, {}, {"aggregation": "accuracy"})
+    assert "1/2 passed: ✓ ✗ (every turn must pass)" in reports.call("show", "latest")[1]
 
 
 def test_regrade_takes_another_rule(tmp_path: Path) -> None:
-    shown = Shown(tmp_path, {}, {"aggregation": "accuracy"})
+    reports = Reports(tmp_path, {}, {"aggregation": "accuracy"})
     document = json.loads((tmp_path / "suite.json").read_text())
     document["graders"]["same"]["turns"] = "mean"
     (tmp_path / "suite.json").write_text(json.dumps(document))
-    code, text = shown.call("regrade", "latest", "--json")
+    code, text = reports.call("regrade", "latest", "--json")
     assert (code, json.loads(text)["summary"]["graders"]["same"]["passed"]) == (0, 2)
-    code, text = shown.call("compare", "latest~1", "latest")
+    code, text = reports.call("compare", "latest~1", "latest")
     assert (code, "grader 'same' is not the same in both runs" in text) == (2, True)
 
 
 def test_a_rule_that_is_unknown_is_refused(tmp_path: Path) -> None:
-    shown = Shown(tmp_path, {}, {"aggregation": "accuracy"})
-    code, text = shown.call("validate", "suite.json", "--set", "graders.same.turns=most")
+    reports = Reports(tmp_path, {}, {"aggregation": "accuracy"})
+    code, text = reports.call("validate", "suite.json", "--set", "graders.same.turns=most")
     assert (code, text.partition(" ")[2]) == (2, "graders.same.turns: expected all or mean, got 'most'\n")

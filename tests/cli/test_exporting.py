@@ -66,13 +66,13 @@ def export(folder: Path, *arguments: str, **environment: str) -> Ran:
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
-@pytest.mark.parametrize("wanted", BEGINNINGS)
-def test_a_file_has_the_same_bytes_as_standard_output(folder: Path, wanted: str) -> None:
-    shown = export(folder, "latest", "--format", wanted, PYTHONIOENCODING="ascii", LC_ALL="C")
-    assert (shown.code, shown.err) == (0, "")
-    assert shown.out.startswith(BEGINNINGS[wanted])
-    assert export(folder, "--format", wanted, "--output", "out") == (0, "", "")
-    assert (folder / "out").read_bytes().decode() == shown.out
+@pytest.mark.parametrize("format_name", BEGINNINGS)
+def test_a_file_has_the_same_bytes_as_standard_output(folder: Path, format_name: str) -> None:
+    printed = export(folder, "latest", "--format", format_name, PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert (printed.code, printed.err) == (0, "")
+    assert printed.out.startswith(BEGINNINGS[format_name])
+    assert export(folder, "--format", format_name, "--output", "out") == (0, "", "")
+    assert (folder / "out").read_bytes().decode() == printed.out
     assert sorted(path.name for path in folder.iterdir()) == [".gradeline", "out"]
 
 
@@ -108,10 +108,10 @@ def test_json_describes_the_written_file(folder: Path) -> None:
     assert export(folder, "--format", "csv", "--output", "out.csv", "--json").out == '{"written": ["out.csv"]}\n'
 
 
-@pytest.mark.parametrize("wanted", BEGINNINGS)
-def test_a_closed_pipe_is_not_an_error(folder: Path, wanted: str) -> None:
+@pytest.mark.parametrize("format_name", BEGINNINGS)
+def test_a_closed_pipe_is_not_an_error(folder: Path, format_name: str) -> None:
     running = subprocess.Popen(
-        [COMMAND, "export", "--format", wanted], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [COMMAND, "export", "--format", format_name], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert running.stdout is not None
     assert running.stderr is not None
@@ -252,13 +252,13 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("wanted", ["jsonl", "csv", "parquet"])
-def test_an_interrupted_export_leaves_no_file(folder: Path, wanted: str) -> None:
-    if wanted == "parquet":
+@pytest.mark.parametrize("format_name", ["jsonl", "csv", "parquet"])
+def test_an_interrupted_export_leaves_no_file(folder: Path, format_name: str) -> None:
+    if format_name == "parquet":
         pytest.importorskip("duckdb")
     (folder / "out").write_text("of an earlier day")
     with subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, "export", "--format", wanted, "--output", "out"],
+        [sys.executable, "-c", INTERRUPTED, "export", "--format", format_name, "--output", "out"],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -44,10 +44,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, situation: str, gate: dict[str, Any] | None, name: str) -> subprocess.CompletedProcess[str]:
-    said, _ = SITUATIONS[situation]
+    expected, _ = SITUATIONS[situation]
     failing = {"half of it failed": CASES // 2, "all of it failed": CASES}.get(situation, 0)
     answers = [
-        {"id": n, "text": said.format(n=n)}
+        {"id": n, "text": expected.format(n=n)}
         if n >= failing
         else {
             "id": n,

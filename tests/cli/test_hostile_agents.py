@@ -184,14 +184,14 @@ def sound(name: str) -> dict[str, Any]:
     return {"id": name, "input": name, "ground_truth": name, "metadata": metadata("ok")}
 
 
-def faulty(fault: str, name: str) -> dict[str, Any]:
+def faulty_case(fault: str, name: str) -> dict[str, Any]:
     return {"id": name, "input": name, "ground_truth": name, "metadata": metadata(fault)}
 
 
 def metadata(fault: str) -> dict[str, str]:
     place, _, query = fault.partition("?")
     name, _, part = place.partition("/")
-    given = dict(pair.split("=", 1) for pair in query.split("&") if pair)
+    parameters = dict(pair.split("=", 1) for pair in query.split("&") if pair)
     # every other server must wait for a retry that is not the last one for ever
     defaults = {
         "how": "length",
@@ -202,7 +202,7 @@ def metadata(fault: str) -> dict[str, str]:
         "framing": "chunked",
     }
     status = "302" if name == "redirect" else "429"
-    return {"fault": name, "part": part or "-", **defaults, "status": status, **given}
+    return {"fault": name, "part": part or "-", **defaults, "status": status, **parameters}
 
 
 def write(folder: Path, server: FaultServer, rows: list[dict[str, Any]], **changes: Any) -> None:
@@ -217,7 +217,7 @@ def leaks(folder: Path, *ran: Ran) -> list[str]:
     places = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for one in ran:
         places |= {"stdout": one.out.encode(), "stderr": one.err.encode()}
-    return [place for place, kept in places.items() if b"wq7zkx" in kept or b"hvr8py" in kept]
+    return [place for place, content in places.items() if b"wq7zkx" in content or b"hvr8py" in content]
 
 
 def attempts(server: FaultServer) -> dict[str, int]:
@@ -244,7 +244,7 @@ def everything(server: FaultServer, tmp_path_factory: pytest.TempPathFactory) ->
     rows = []
     for number in range(EACH):
         for fault in EXPECTED:
-            rows += [faulty(fault, slug(fault, number)), sound(f"sound_{len(rows)}")]
+            rows += [faulty_case(fault, slug(fault, number)), sound(f"sound_{len(rows)}")]
     write(folder, server, rows)
     ran = gradeline(folder, "run", "suite.json", "--json")
     return Everything(folder, ran, records(folder), attempts(server))
@@ -253,8 +253,8 @@ def everything(server: FaultServer, tmp_path_factory: pytest.TempPathFactory) ->
 class TestEveryFault:
     def test_every_fault_is_tested(self) -> None:
         assert {re.split(r"[/?]", fault)[0] for fault in (*EXPECTED, *HEAVY)} | {"ok"} == set(FAULTS)
-        asked = {expected.type for expected in EXPECTED.values() if expected.type is not None}
-        assert asked == TYPES - {"too_large", "connect", "dns", "tls"}
+        error_types = {expected.type for expected in EXPECTED.values() if expected.type is not None}
+        assert error_types == TYPES - {"too_large", "connect", "dns", "tls"}
 
     @pytest.mark.parametrize("fault", EXPECTED)
     def test_it_has_its_error_type_and_number_of_attempts(self, everything: Everything, fault: str) -> None:
@@ -330,7 +330,7 @@ class TestEverythingAtOnce:
         assert not leaks(everything.folder, everything.ran)
 
     def test_a_token_echoed_in_a_valid_response_is_not_stored(self, server: FaultServer, tmp_path: Path) -> None:
-        write(tmp_path, server, [faulty("status/200", "echo")], response={"output": "error"})
+        write(tmp_path, server, [faulty_case("status/200", "echo")], response={"output": "error"})
         ran = gradeline(tmp_path, "run", "suite.json", "--json")
         record = records(tmp_path)["echo"]
         assert record.response.status == "success"
@@ -394,7 +394,7 @@ class TestStreams:
     def test_a_truncated_or_endless_stream_is_an_error(
         self, server: FaultServer, tmp_path: Path, stream: str, faults: dict[str, Expected]
     ) -> None:
-        rows = [faulty(fault, slug(f"{stream}-{fault}", 0)) for fault in faults]
+        rows = [faulty_case(fault, slug(f"{stream}-{fault}", 0)) for fault in faults]
         write(tmp_path, server, rows, stream=stream, timeout=30)
         assert gradeline(tmp_path, "run", "suite.json", "--json").code == 3
         for fault, record in zip(faults, records(tmp_path).values(), strict=True):
@@ -426,7 +426,7 @@ class TestExitCodes:
         self, server: FaultServer, tmp_path: Path, good: int, bad: int, rules: dict[str, Any], code: int, result: str
     ) -> None:
         rows = [sound(f"good_{number}") for number in range(good)]
-        rows += [faulty("status/404", f"bad_{number}") for number in range(bad)]
+        rows += [faulty_case("status/404", f"bad_{number}") for number in range(bad)]
         write(tmp_path, server, rows)
         suite = json.loads((tmp_path / "suite.json").read_text())
         (tmp_path / "suite.json").write_text(json.dumps({**suite, **rules}))
@@ -452,7 +452,7 @@ class TestMemory:
             folder = tmp_path / name
             folder.mkdir()
             rows = [sound(f"{name}_sound_{number}") for number in range(10)]
-            rows[5:5] = [faulty(fault, slug(fault, number)) for number, fault in enumerate(faults)]
+            rows[5:5] = [faulty_case(fault, slug(fault, number)) for number, fault in enumerate(faults)]
             write(folder, server, rows, timeout=30, concurrency=1, retries=0)
             # what a process has used is also counted for the one it becomes, so the child is of a small parent
             done = subprocess.run(

@@ -72,7 +72,7 @@ BaseSubprocessTransport.__init__ = interrupted
 
 class Ended(NamedTuple):
     code: int
-    shown: str
+    output: str
     left: list[int]
 
 
@@ -112,10 +112,10 @@ def interrupted(folder: Path, *command: str, presses: int = 1) -> Ended:
     for _ in range(presses):
         _wait_until_ready(folder / "ready", running)
         os.write(master, b"\x03")
-    shown = _read_to_the_end(master, running)
+    output = _read_to_the_end(master, running)
     code = running.wait(30)
     os.close(master)
-    return Ended(code, shown.decode().replace("\r\n", "\n"), _left(mark))
+    return Ended(code, output.decode().replace("\r\n", "\n"), _remaining_processes(mark))
 
 
 def _turn_echo_off(terminal: int) -> None:
@@ -134,19 +134,19 @@ def _wait_until_ready(fifo: Path, running: subprocess.Popen[bytes]) -> None:
 
 
 def _read_to_the_end(master: int, running: subprocess.Popen[bytes]) -> bytes:
-    shown, deadline = b"", time.monotonic() + 60.0
+    output, deadline = b"", time.monotonic() + 60.0
     try:
         while select.select([master], [], [], max(0.0, deadline - time.monotonic()))[0]:
             if not (piece := os.read(master, 65536)):
-                return shown
-            shown += piece
+                return output
+            output += piece
     except OSError:  # Linux reports the end of a terminal so
-        return shown
+        return output
     running.kill()
-    raise AssertionError(f"still running a minute after Ctrl-C: {shown[-2000:]!r}")
+    raise AssertionError(f"still running a minute after Ctrl-C: {output[-2000:]!r}")
 
 
-def _left(mark: str) -> list[int]:
+def _remaining_processes(mark: str) -> list[int]:
     """The processes that a command started and that outlive it; those that are just ending get a moment."""
     for _ in range(100):
         found = [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if _has(path, mark)]

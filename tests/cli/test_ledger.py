@@ -25,7 +25,7 @@ class Ran(NamedTuple):
         return [line.split() for line in self.out.splitlines()]
 
 
-def given(**fields: Any) -> dict[str, Any]:
+def observation_fields(**fields: Any) -> dict[str, Any]:
     return {
         "task_family": "support",
         "baseline_adapter": "large",
@@ -44,8 +44,8 @@ def given(**fields: Any) -> dict[str, Any]:
 def folder(tmp_path: Path) -> Path:
     """A project whose ledger has two families."""
     with QualityLedger(tmp_path / ".gradeline" / "store.db") as ledger:
-        ledger.append_many(given(score=score, idempotency_key=str(score)) for score in (0.0, 1.0, None))
-        ledger.append(**given(task_family="code", score=None, idempotency_key="code"))
+        ledger.append_many(observation_fields(score=score, idempotency_key=str(score)) for score in (0.0, 1.0, None))
+        ledger.append(**observation_fields(task_family="code", score=None, idempotency_key="code"))
     return tmp_path
 
 
@@ -92,7 +92,7 @@ def test_a_case_counts_once_and_each_judge_has_a_row(tmp_path: Path) -> None:
         for night in range(3):
             for judge in ("exact-match", "llm"):
                 made.append_many(
-                    given(grader_id=judge, case_key=str(case), idempotency_key=f"{judge}{night}{case}")
+                    observation_fields(grader_id=judge, case_key=str(case), idempotency_key=f"{judge}{night}{case}")
                     for case in range(4)
                 )
     rows = ledger(tmp_path).lines[1:]
@@ -115,7 +115,7 @@ def test_an_unknown_family_is_refused_with_the_known_ones(folder: Path) -> None:
 
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     with QualityLedger(tmp_path / "store.db") as made:
-        made.append(**given(task_family="[red]a\x1b[2J", candidate_adapter="\u202eevil"))
+        made.append(**observation_fields(task_family="[red]a\x1b[2J", candidate_adapter="\u202eevil"))
     for arguments in ((), ("--family", "nothing")):
         out = ledger(tmp_path, "--store", "store.db", *arguments).out
         assert "[red]a<1B>[2J" in out
@@ -153,7 +153,7 @@ class TestExport:
 
     def test_a_closed_pipe_is_not_an_error(self, folder: Path) -> None:
         with QualityLedger(folder / ".gradeline" / "store.db") as made:
-            made.append_many(given(idempotency_key=f"more {number}") for number in range(2000))
+            made.append_many(observation_fields(idempotency_key=f"more {number}") for number in range(2000))
         done = subprocess.run(
             ["bash", "-c", f"'{COMMAND}' ledger --export - | head -1; exit ${{PIPESTATUS[0]}}"],
             cwd=folder,

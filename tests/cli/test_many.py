@@ -57,8 +57,8 @@ def put(store: str, name: str, scores: Mapping[str, float], *, usage: Usage | No
 async def fill(storage: Storage, run: str, scores: Mapping[str, float], usage: Usage | None) -> None:
     async with storage.writer() as writer:
         response = Response(text="a", latency_ms=100.0, usage=usage)
-        asked = [writer.put_response(ResponseKey(run, case), response, Sample(case, "q")) for case in scores]
-        await asyncio.gather(*asked)
+        keys = [writer.put_response(ResponseKey(run, case), response, Sample(case, "q")) for case in scores]
+        await asyncio.gather(*keys)
         graded = []
         for case, score in scores.items():
             grade = Grade("string-match", "f", Outcome.PASS if score else Outcome.FAIL, score, bool(score))
@@ -152,9 +152,9 @@ class TestCompare:
         for name, gain in (("a", 0.0), ("b", 0.004), ("c", 0.2)):
             put(store, name, {f"c{place}": 0.5 + gain for place in range(60)}, graders=graders)
         assert gradeline(["compare", "a", "b", "c"]) == 0
-        shown = lines(capsys)
-        assert "3   -.200*  +.000      ·" in shown
-        assert "noise: exact: changes below 0.010 count as same in differences and ranks, not in means" in shown
+        output = lines(capsys)
+        assert "3   -.200*  +.000      ·" in output
+        assert "noise: exact: changes below 0.010 count as same in differences and ranks, not in means" in output
         assert gradeline(["compare", "a", "b", "c", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["graders"]["exact"]["noise"] == 0.01
 
@@ -167,10 +167,10 @@ class TestCompare:
         monkeypatch.setenv("COLUMNS", "80")
         monkeypatch.setattr("sys.stdout.isatty", lambda: True)
         assert gradeline(["compare", *names]) == 0
-        shown = [click.unstyle(line).rstrip() for line in lines(capsys)]
-        assert max(map(len, shown)) <= 80
-        assert not any("\x1b" in line or "\u202e" in line for line in shown)
-        assert sum(line.startswith("10 ") for line in shown[1:]) == 2
+        output = [click.unstyle(line).rstrip() for line in lines(capsys)]
+        assert max(map(len, output)) <= 80
+        assert not any("\x1b" in line or "\u202e" in line for line in output)
+        assert sum(line.startswith("10 ") for line in output[1:]) == 2
 
     def test_the_scores_go_to_a_file(self, three: list[str], tmp_path: Path) -> None:
         file = tmp_path / "scores.csv"
@@ -219,9 +219,9 @@ class TestCompare:
     ) -> None:
         put(store, "other", passing(3), graders={"exact": RunGrader("string-match", "g")})
         assert gradeline(["compare", *three, "other"]) == 2
-        shown = lines(capsys)
-        assert shown[-1] == "not comparable; use --force to compare what they have in common"
-        assert any("grader 'exact' is not the same in all runs" in line for line in shown)
+        output = lines(capsys)
+        assert output[-1] == "not comparable; use --force to compare what they have in common"
+        assert any("grader 'exact' is not the same in all runs" in line for line in output)
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -299,12 +299,12 @@ class TestPlan:
         self, suite: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         assert gradeline(["plan", suite]) == 0
-        shown = lines(capsys)
-        assert shown[0] == "s: 60 cases, grader exact"
-        assert shown[1].startswith("variance: a guess, because the store has no completed run of the suite")
-        assert "60 cases settle a margin of 0.162 with a power of 80 % if both runs are equally good" in shown
-        assert "3,925 cases settle a margin of 0.02" in shown
-        assert shown[-1] == "tokens, cost and time are unknown: run the suite once, with --limit 20 for instance"
+        output = lines(capsys)
+        assert output[0] == "s: 60 cases, grader exact"
+        assert output[1].startswith("variance: a guess, because the store has no completed run of the suite")
+        assert "60 cases settle a margin of 0.162 with a power of 80 % if both runs are equally good" in output
+        assert "3,925 cases settle a margin of 0.02" in output
+        assert output[-1] == "tokens, cost and time are unknown: run the suite once, with --limit 20 for instance"
         assert not (tmp_path / "store.db").exists()
 
     def test_with_runs_every_value_is_measured(

@@ -57,13 +57,13 @@ class _Echo(BaseHTTPRequestHandler):
     """Echoes its credentials: in responses, in errors, in headers."""
 
     def do_POST(self) -> None:
-        asked = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        request_body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         let_in = f"{self.headers.get('Authorization')} {self.path}"
-        if "fail with it" in asked:
+        if "fail with it" in request_body:
             return self._reply(500, {"error": {"message": f"not with {let_in}"}}, let_in)
         if self.path.startswith("/agent"):
             return self._reply(200, {"said": let_in}, let_in)
-        judging = json.loads(asked)["model"] == "judge"
+        judging = json.loads(request_body)["model"] == "judge"
         content = json.dumps({"score": 0.5, "rationale": f"because {let_in}"}) if judging else f"I was sent {let_in}"
         choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
         return self._reply(200, {"choices": [choice], "usage": {"prompt_tokens": 1}, "echo": let_in}, let_in)
@@ -98,7 +98,7 @@ class Shell:
         self.folder = folder
         self.printed: dict[str, str] = {}
 
-    def __call__(self, *arguments: str, given: str = "") -> None:
+    def __call__(self, *arguments: str, stdin: str = "") -> None:
         environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "JUDGE_KEY": JUDGE_KEY, "NO_COLOR": "1"}
         environment |= {"GRADELINE_SECRET_KEY": "a master key of the tests", "STORED_KEY": STORED_KEY}
         environment["GITHUB_STEP_SUMMARY"] = str(self.folder / "summary.md")
@@ -108,7 +108,7 @@ class Shell:
             env=environment,
             text=True,
             timeout=120,
-            input=given,
+            input=stdin,
         )
         self.printed[" ".join(arguments).partition(" --config")[0]] = done.stdout + done.stderr
 
@@ -146,9 +146,9 @@ def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
     shell("pair", "suite.yaml", *pair, "--set", f"graders.beside={judge.replace('BASE', url)}")
     shell("ledger", "--export", "ledger.jsonl")
     shell("ledger", "--json")
-    shell("secrets", "set", "TOKEN", "--host", "agent.test", given=f"{STORED_KEY}\n")
+    shell("secrets", "set", "TOKEN", "--host", "agent.test", stdin=f"{STORED_KEY}\n")
     shell("secrets", "set", "KEY", "--host", "agent.test", "--from-env", "STORED_KEY", "--json")
-    shell("secrets", "set", "REFUSED", "--host", "https://agent.test", given=STORED_KEY)
+    shell("secrets", "set", "REFUSED", "--host", "https://agent.test", stdin=STORED_KEY)
     shell("secrets", "list")
     shell("secrets", "list", "--json")
     shell("secrets", "delete", "KEY")
@@ -156,7 +156,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
     shell("store", "check", "--json")
     shell("store", "usage")
     config = {"prompt": "Is it?", "model": "judge", "base_url": f"{url}/v1", "api_key_env": "JUDGE_KEY"}
-    shell("grade", "model_judge", "--config", json.dumps(config), given="it is")
+    shell("grade", "model_judge", "--config", json.dumps(config), stdin="it is")
     return shell
 
 

@@ -59,10 +59,10 @@ def compared(folder: Path, judge: FakeJudge, behaviour: str, *options: str) -> s
 def test_a_judge_that_prefers_the_first_answer_leaves_the_gate_undecided(tmp_path: Path, judge: FakeJudge) -> None:
     ran = compared(tmp_path, judge, "position,b=1.0", "--json")
     assert ran.returncode == 3, ran.stdout + ran.stderr
-    shown = json.loads(ran.stdout)
-    assert shown["verdict"]["result"] == "undecided"
-    assert f"better: {SENTENCE}, so its scores decide no gate" in shown["verdict"]["reasons"]
-    column = shown["summary"]["graders"]["better"]
+    output = json.loads(ran.stdout)
+    assert output["verdict"]["result"] == "undecided"
+    assert f"better: {SENTENCE}, so its scores decide no gate" in output["verdict"]["reasons"]
+    column = output["summary"]["graders"]["better"]
     assert (column["scored"], column["errors"]) == (0, CASES)
     assert column["orders"] == {
         "decided": CASES,
@@ -76,9 +76,9 @@ def test_a_judge_that_prefers_the_first_answer_leaves_the_gate_undecided(tmp_pat
 
     # all of it is read from the store again
     assert f"better: {SENTENCE} " in words(gradeline(tmp_path, "show", "new"))
-    for kind, told in (("markdown", f"</code> {SENTENCE}"), ("html", SENTENCE), ("junit", f"better: {SENTENCE}")):
+    for kind, expected in (("markdown", f"</code> {SENTENCE}"), ("html", SENTENCE), ("junit", f"better: {SENTENCE}")):
         exported = gradeline(tmp_path, "export", "new", "--format", kind)
-        assert told in exported.stdout, (kind, exported.stderr)
+        assert expected in exported.stdout, (kind, exported.stderr)
 
     # the judge has given its verdicts: it is not called again until both orders agree
     calls = len(judge.decisions)
@@ -95,9 +95,9 @@ def test_a_fair_judge_fails_the_worse_candidate(tmp_path: Path, judge: FakeJudge
 def test_cases_decided_by_the_order_count_in_the_denominator_of_coverage(tmp_path: Path, judge: FakeJudge) -> None:
     ran = compared(tmp_path, judge, "inverted,position_bias=0.3", "--json")
     assert ran.returncode == 3, ran.stdout + ran.stderr
-    shown = json.loads(ran.stdout)
-    orders = shown["summary"]["graders"]["better"]["orders"]
+    output = json.loads(ran.stdout)
+    orders = output["summary"]["graders"]["better"]["orders"]
     assert orders["of"] == CASES
     assert 1 < orders["decided"] < 8
     assert orders["verdict"] == "not_enough_flips"
-    assert any("below the floor of 0.95" in reason for reason in shown["verdict"]["reasons"])
+    assert any("below the floor of 0.95" in reason for reason in output["verdict"]["reasons"])

@@ -60,13 +60,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.asked[body["model"]] += 1
         if self.headers.get("Authorization") != f"Bearer {KEY}":
             return self._reply({"error": {"message": "Incorrect API key provided."}}, 401)
-        asked = body["messages"][-1]["content"]
+        question = body["messages"][-1]["content"]
         if body["model"] == "judge":
             self.server.judge_was_asked.set()
             self.server.judge_may_speak.wait(30)
-            content = judgement(asked)
+            content = judgement(question)
         else:
-            country = asked.split()[-1]
+            country = question.split()[-1]
             content = CITIES[country] if country in KNOWN[body["model"]] else "I do not know."
         choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
         return self._reply({"choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 1}})

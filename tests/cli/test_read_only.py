@@ -81,7 +81,7 @@ def files(folder: Path) -> list[str]:
 
 class TestNothingIsCreated:
     @pytest.mark.parametrize(
-        ("arguments", "code", "said"),
+        ("arguments", "code", "message"),
         [
             ("list", 0, "No runs yet in FOLDER/.gradeline/store.db. Start one with: gradeline run SUITE\n"),
             ("list --json", 0, '{"runs": []}\n'),
@@ -107,11 +107,11 @@ class TestNothingIsCreated:
             ("validate suite.yaml", 0, "suite.yaml: valid"),
         ],
     )
-    def test_without_a_store(self, folder: Path, arguments: str, code: int, said: str) -> None:
+    def test_without_a_store(self, folder: Path, arguments: str, code: int, message: str) -> None:
         before = files(folder)
         ran = command(folder, arguments)
         assert ran.returncode == code, ran.stderr
-        assert (ran.stdout + ran.stderr).startswith(said.replace("FOLDER", str(folder)))
+        assert (ran.stdout + ran.stderr).startswith(message.replace("FOLDER", str(folder)))
         assert files(folder) == before
 
     @pytest.mark.parametrize("arguments", READING)
@@ -170,13 +170,13 @@ def test_an_empty_file_is_a_store_without_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"no database" * 100, "is not a gradeline store (not a SQLite database); use another file"),
         (None, "is a folder; name a file in it, such as"),
     ],
 )
-def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path, content: bytes | None, said: str) -> None:
+def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path, content: bytes | None, message: str) -> None:
     place = tmp_path / "store.db"
     if content is None:
         place.mkdir()
@@ -184,5 +184,5 @@ def test_a_file_that_is_not_a_store_is_refused(tmp_path: Path, content: bytes | 
         place.write_bytes(content)
     ran = command(tmp_path, "list --store store.db")
     assert ran.returncode == 4
-    assert said in ran.stderr
+    assert message in ran.stderr
     assert "Traceback" not in ran.stderr

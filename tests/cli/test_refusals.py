@@ -70,9 +70,9 @@ class Refusing:
 def refusing(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
     monkeypatch.chdir(tmp_path)
     with FakeJudge("perfect").in_thread() as server:
-        made = Refusing(tmp_path, server, capsys)
-        made.suite()
-        yield made
+        created = Refusing(tmp_path, server, capsys)
+        created.suite()
+        yield created
 
 
 @pytest.mark.parametrize("kind", GRADERS)
@@ -87,8 +87,8 @@ def test_a_judge_that_refuses_every_call_stops_the_run_and_resume_finishes_it(
     assert f"HTTP {status}" in data["stopped"]
     assert f"HTTP {status}" in data["verdict"]["reasons"][0]
     assert f"{data['stopped']}; continue with: gradeline resume {data['run']['id']}" in err
-    asked = refusing.server.counts().models["m"]
-    assert asked <= 4 + 64
+    number_of_calls = refusing.server.counts().models["m"]
+    assert number_of_calls <= 4 + 64
     refusing.refuse("perfect")
     code, data, _ = refusing.command("resume", "latest")
     assert (code, data["run"]["status"], refusing.outcomes(data)) == (0, "completed", {"passed": CASES})
@@ -190,11 +190,11 @@ def test_grades_of_other_judges_of_the_case_are_stored(refusing: Refusing, refus
     _, data, _ = refusing.command("run", "suite.yaml")
     assert data["run"]["status"] == "failed"
     graders = data["summary"]["graders"]
-    kept = ({"quality", "other"} - {refused}).pop()
-    assert graders[kept]["passed"] == refusing.server.counts().models["a"] == graders[refused]["errors"]
+    other_grader = ({"quality", "other"} - {refused}).pop()
+    assert graders[other_grader]["passed"] == refusing.server.counts().models["a"] == graders[refused]["errors"]
     refusing.refuse("perfect")
     _, data, _ = refusing.command("resume", "latest")
-    assert data["summary"]["graders"][kept]["passed"] == CASES
+    assert data["summary"]["graders"][other_grader]["passed"] == CASES
     assert refusing.server.counts().models["a"] == CASES
 
 

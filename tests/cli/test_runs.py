@@ -158,8 +158,8 @@ class TestRun:
         _, err = running.communicate(timeout=30)
         assert running.returncode == 130
         assert "gradeline resume " in err
-        asked = calls(folder)
-        assert 0 < asked < 100
+        calls_before = calls(folder)
+        assert 0 < calls_before < 100
         resumed = gradeline(folder, "resume", "latest", "--json")
         assert resumed.json["summary"]["cases"] == 100
         assert resumed.json["run"]["status"] == "completed"
@@ -175,16 +175,16 @@ class TestRun:
         command = [COMMAND, "run", "suite.yaml", "--set", "concurrency=2"]
         running = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=terminal)
         os.close(terminal)
-        shown = b""
-        while not re.search(rb"[1-9]\d* of 100 done", shown):
-            shown += os.read(master, 1000)
+        output = b""
+        while not re.search(rb"[1-9]\d* of 100 done", output):
+            output += os.read(master, 1000)
         running.send_signal(signal.SIGINT)
         with suppress(OSError):  # how a terminal ends whose last program has
             while more := os.read(master, 1000):
-                shown += more
+                output += more
         os.close(master)
         assert running.wait(timeout=30) == 130
-        before, said, _ = shown.partition(b"finishing calls in flight; press Ctrl-C again to stop now")
+        before, said, _ = output.partition(b"finishing calls in flight; press Ctrl-C again to stop now")
         assert said
         assert before.endswith((b"\n", b"\x1b[2K", b"\r")), before[-80:]
 
@@ -283,9 +283,9 @@ class TestStoredRuns:
         assert gradeline(folder, "list", "--json").json["runs"][0]["status"] == "interrupted"
         assert "interrupted" in gradeline(folder, "list").out
         assert gradeline(folder, "show", "--json").json["run"]["status"] == "interrupted"
-        shown = gradeline(folder, "show").out
-        assert "interrupted\n" in shown
-        assert "the run is not complete (interrupted)" in shown
+        output = gradeline(folder, "show").out
+        assert "interrupted\n" in output
+        assert "the run is not complete (interrupted)" in output
         (folder / "agent.py").write_text(AGENT.replace("SECONDS", "0"))
         refused = gradeline(folder, "resume", "latest")
         assert refused.code == 2
@@ -435,8 +435,8 @@ class TestOutput:
 
     def test_a_stored_run_is_shown_with_its_verdict(self, folder: Path) -> None:
         ran = gradeline(folder, "run", "suite.yaml", "--json").json
-        shown = gradeline(folder, "show", "latest", "--json")
-        assert (shown.code, shown.json) == (0, ran)
+        output = gradeline(folder, "show", "latest", "--json")
+        assert (output.code, output.json) == (0, ran)
 
 
 def test_a_built_in_grader_that_needs_a_worker_gets_one(tmp_path: Path) -> None:

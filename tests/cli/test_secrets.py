@@ -31,7 +31,7 @@ class Printed(NamedTuple):
 
 
 class Run(Protocol):
-    def __call__(self, *arguments: str, given: str = "", master: str | None = MASTER_KEY) -> Printed: ...
+    def __call__(self, *arguments: str, stdin: str = "", master: str | None = MASTER_KEY) -> Printed: ...
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Runs the command in this process, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
 
-    def called(*arguments: str, given: str = "", master: str | None = MASTER_KEY) -> Printed:
+    def called(*arguments: str, stdin: str = "", master: str | None = MASTER_KEY) -> Printed:
         monkeypatch.setenv("GRADELINE_SECRET_KEY", master or "")
-        monkeypatch.setattr(sys, "stdin", StringIO(given))
+        monkeypatch.setattr(sys, "stdin", StringIO(stdin))
         return Printed(run_command(["secrets", *arguments]), *capsys.readouterr())
 
     return called
@@ -62,10 +62,12 @@ def stored(folder: Path) -> tuple[dict[str, str], list[SecretInfo], list[dict[st
 
 def test_a_secret_is_set_listed_replaced_and_deleted(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ("--host", "agent.test", "--host", "Other.test:8443", "--scope", "run", "--place", "query")
-    done = run("set", "TOKEN", *options, given=f"{VALUE}\n")
+    done = run("set", "TOKEN", *options, stdin=f"{VALUE}\n")
     assert done.code == 0, done.stderr
-    said = "stored TOKEN: sent to agent.test, other.test:8443 by https in the query, for keys of scope admin and run\n"
-    assert (done.stdout, done.stderr) == (said, "")
+    message = (
+        "stored TOKEN: sent to agent.test, other.test:8443 by https in the query, for keys of scope admin and run\n"
+    )
+    assert (done.stdout, done.stderr) == (message, "")
     binding = {
         "hosts": ["agent.test", "other.test:8443"],
         "scheme": "https",
@@ -104,7 +106,7 @@ def test_a_secret_may_be_for_a_key_of_the_store(tmp_path: Path, run: Run) -> Non
     with SqliteStorage(tmp_path / "store.db") as storage:
         key, _ = ApiKeys(storage.database, ServeSettings(secret_key=MASTER_KEY.encode())).create(KeyScope.READ)
     options = ("--store", "store.db", "--host", "agent.test", "--key", key.id)
-    assert f"for keys of scope admin, and {key.id}" in run("set", "TOKEN", *options, given=VALUE).stdout
+    assert f"for keys of scope admin, and {key.id}" in run("set", "TOKEN", *options, stdin=VALUE).stdout
 
 
 def test_in_a_terminal_the_value_is_prompted_for_and_not_shown(tmp_path: Path) -> None:
@@ -113,29 +115,29 @@ def test_in_a_terminal_the_value_is_prompted_for_and_not_shown(tmp_path: Path) -
         os.chdir(tmp_path)
         os.environ["GRADELINE_SECRET_KEY"] = MASTER_KEY
         os.execv(COMMAND, [COMMAND, "secrets", "set", "TOKEN", "--host", "agent.test"])
-    shown = b""
+    output = b""
     try:
-        while b"Value: " not in shown:
-            shown += os.read(terminal, 1024)
+        while b"Value: " not in output:
+            output += os.read(terminal, 1024)
         os.write(terminal, f"{VALUE}\n".encode())
-        while b"stored TOKEN" not in shown:
-            shown += os.read(terminal, 1024)
+        while b"stored TOKEN" not in output:
+            output += os.read(terminal, 1024)
     finally:
         os.close(terminal)
         os.waitpid(pid, 0)
-    assert b"hidden" not in shown
+    assert b"hidden" not in output
     assert stored(tmp_path)[0] == {"TOKEN": VALUE}
 
 
 def test_secrets_encrypted_with_another_key_are_noted(run: Run) -> None:
-    run("set", "OLD", "--host", "agent.test", given=VALUE)
-    done = run("set", "NEW", "--host", "agent.test", given=VALUE, master="another master key, long enough")
+    run("set", "OLD", "--host", "agent.test", stdin=VALUE)
+    done = run("set", "NEW", "--host", "agent.test", stdin=VALUE, master="another master key, long enough")
     assert done.code == 0
     assert "note: stored with another secret key: OLD;" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given", "said"),
+    ("arguments", "stdin", "message"),
     [
         (("set", "A", "--host", "agent.test", VALUE), "", "the value of a secret is not an argument"),
         (("set", "A"), VALUE, "Missing option '--host'"),
@@ -160,20 +162,20 @@ def test_secrets_encrypted_with_another_key_are_noted(run: Run) -> None:
     ],
 )
 def test_invalid_usage_has_a_remedy_and_repeats_no_value(
-    run: Run, arguments: tuple[str, ...], given: str, said: str
+    run: Run, arguments: tuple[str, ...], stdin: str, message: str
 ) -> None:
-    done = run(*arguments, given=given)
+    done = run(*arguments, stdin=stdin)
     assert done.code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "hidden-value" not in done.stdout + done.stderr
 
 
 def test_without_the_services_secret_key_nothing_is_stored(tmp_path: Path, run: Run) -> None:
-    done = run("set", "A", "--host", "agent.test", given=VALUE, master=None)
+    done = run("set", "A", "--host", "agent.test", stdin=VALUE, master=None)
     assert done.code == 2
     assert "set GRADELINE_SECRET_KEY, or name a file with --secret-key-file" in done.stderr
     (tmp_path / "key").write_text(f"{MASTER_KEY}\n")
     options = ("--host", "agent.test", "--secret-key-file", "key")
-    assert run("set", "A", *options, given=VALUE, master=None).code == 0
+    assert run("set", "A", *options, stdin=VALUE, master=None).code == 0
     assert read_secret_key(tmp_path / "key") == MASTER_KEY.encode()
     assert stored(tmp_path)[0] == {"A": VALUE}

@@ -149,8 +149,8 @@ def agent() -> Iterator[int]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
-            body = json.dumps({"response": next(city for name, city in answers.items() if name in asked)}).encode()
+            question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+            body = json.dumps({"response": next(city for name, city in answers.items() if name in question)}).encode()
             self.send_response(200 if self.path == "/evaluate" else 404)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

@@ -43,8 +43,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def run(folder: Path, *arguments: str) -> Ran:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("GRADELINE_")}
-    done = run_command([COMMAND, "store", *arguments], cwd=folder, env=kept)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GRADELINE_")}
+    done = run_command([COMMAND, "store", *arguments], cwd=folder, env=environment)
     return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -59,19 +59,19 @@ def change(store: str, statement: str) -> None:
 
 def test_a_backup_is_restored_into_an_empty_store_and_over_a_full_one(store: str, tmp_path: Path) -> None:
     fill(store)
-    made = run(tmp_path, "backup", "b.db", "--store", store, "--json").json
-    assert made["faults"] == []
-    assert made["bytes"] == (tmp_path / "b.db").stat().st_size
-    assert made["tables"]["responses"]["rows"] == 12
+    backup = run(tmp_path, "backup", "b.db", "--store", store, "--json").json
+    assert backup["faults"] == []
+    assert backup["bytes"] == (tmp_path / "b.db").stat().st_size
+    assert backup["tables"]["responses"]["rows"] == 12
     assert SECRET.encode() not in (tmp_path / "b.db").read_bytes()
     restored = run(tmp_path, "restore", "b.db", "--store", "new/r.db", "--json").json
-    assert restored["tables"] == made["tables"]
+    assert restored["tables"] == backup["tables"]
     refused = run(tmp_path, "restore", "b.db", "--store", store)
     assert refused.code == 4
     assert "is not empty" in refused.err
     assert "--replace" in refused.err
     replaced = run(tmp_path, "restore", "b.db", "--store", store, "--replace", "--json").json
-    assert replaced["tables"] == made["tables"]
+    assert replaced["tables"] == backup["tables"]
     assert run(tmp_path, "check", "--store", store, "--json").json["faults"] == []
 
 
@@ -89,14 +89,14 @@ def test_a_backup_during_a_run_is_complete_and_does_not_disturb_it(store: str, t
     with EchoAgent(0.01) as agent, Server(store) as server:
         going = server.data("POST", "/api/evaluations", {"suite": suite_of(agent, 150, concurrency=5)})["id"]
         agent.wait_for(20)
-        made = run(tmp_path, "backup", "b.db", "--store", store, "--json").json
+        backup = run(tmp_path, "backup", "b.db", "--store", store, "--json").json
         assert run(tmp_path, "check", "--store", store, "--json").json["faults"] == []
         assert run(tmp_path, "vacuum", "--store", store).code == 0
         assert server.until_ended(going)["status"] == "completed"
         assert server.data("GET", f"/api/evaluations/{going}")["result_count"] == 150
     assert set(agent.calls.values()) == {1}
-    assert made["faults"] == []
-    assert 0 < made["tables"]["responses"]["rows"] <= 150
+    assert backup["faults"] == []
+    assert 0 < backup["tables"]["responses"]["rows"] <= 150
     assert run(tmp_path, "check", "--store", "b.db", "--json").json["faults"] == []
 
 
@@ -113,9 +113,9 @@ def test_prune_previews_before_deleting(store: str, tmp_path: Path) -> None:
     fill(store)
     change(store, "UPDATE {}jobs SET state = 'done'")
     rules = ("--keep", "0", "--store", store)
-    shown = run(tmp_path, "prune", *rules, "--dry-run", "--json").json
-    assert {one["name"]: one["deleted"] for one in shown["runs"]} == {"again": True, "run 1": True, "run 0": False}
-    assert next(one["reason"] for one in shown["runs"] if one["name"] == "run 0") == "it has labels"
+    preview = run(tmp_path, "prune", *rules, "--dry-run", "--json").json
+    assert {one["name"]: one["deleted"] for one in preview["runs"]} == {"again": True, "run 1": True, "run 0": False}
+    assert next(one["reason"] for one in preview["runs"] if one["name"] == "run 0") == "it has labels"
     assert len(run(tmp_path, "usage", "--store", store, "--json").json["runs"]) == 3
     done = run(tmp_path, "prune", *rules)
     assert done.code == 0

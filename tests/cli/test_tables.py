@@ -45,7 +45,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shown(folder: Path, width: int, *arguments: str) -> list[str]:
+def output_lines(folder: Path, width: int, *arguments: str) -> list[str]:
     """The lines of a command in a terminal of that width."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
@@ -75,7 +75,7 @@ def letters(lines: list[str]) -> str:
 def test_a_narrow_terminal_shows_every_grader_by_its_whole_name(
     stored: Path, width: int, arguments: tuple[str, ...]
 ) -> None:
-    lines = shown(stored, width, *arguments)
+    lines = output_lines(stored, width, *arguments)
     for name in NAMES:
         assert name in letters(lines)
     assert all(cell_len(line) <= width for line in lines)
@@ -84,7 +84,7 @@ def test_a_narrow_terminal_shows_every_grader_by_its_whole_name(
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_every_figure_of_a_run_is_shown(stored: Path, width: int) -> None:
-    lines = shown(stored, width, "show")
+    lines = output_lines(stored, width, "show")
     assert all(cell_len(line) <= width for line in lines)
     for figure in ("1.000", "0.342–1.000", "2 of 2"):
         assert any(figure in line for line in lines), figure
@@ -92,7 +92,7 @@ def test_every_figure_of_a_run_is_shown(stored: Path, width: int) -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_runs_are_listed_with_their_whole_names(stored: Path, width: int) -> None:
-    lines = shown(stored, width, "list")
+    lines = output_lines(stored, width, "list")
     assert all(cell_len(line) <= width for line in lines)
     assert sum(line.count("completed") for line in lines) >= 2
     if width != 80:  # there the name is folded within its column

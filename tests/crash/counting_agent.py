@@ -67,7 +67,7 @@ class CountingAgent:
         with self._changed:
             assert self._changed.wait_for(lambda: self._connections == 0, _PATIENCE), "a connection stays open"
 
-    def asked(self, case: str) -> tuple[int, dict[str, str]]:
+    def respond(self, case: str) -> tuple[int, dict[str, str]]:
         """Count a call; returns the status and the body of its response."""
         with self._changed:
             self._asked[case] += 1
@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
         length = int(self.headers["Content-Length"])
         body = self.rfile.read(length)
         if len(body) == length:  # else it died during the call
-            self._reply(*cast(_Server, self.server).agent.asked(str(json.loads(body)["case"])))
+            self._reply(*cast(_Server, self.server).agent.respond(str(json.loads(body)["case"])))
 
     def _reply(self, status: int, body: dict[str, str]) -> None:
         data = json.dumps(body).encode()

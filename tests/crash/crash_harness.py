@@ -153,14 +153,14 @@ class Stored(NamedTuple):
     """The call that each response is the answer to."""
 
 
-def answer(case: str, asked: int) -> str | None:
+def answer(case: str, calls_by_case: int) -> str | None:
     """The agent's response; some calls fail."""
-    if int(case) in BROKEN or (int(case) in FLAKY and asked <= REPEATS):
+    if int(case) in BROKEN or (int(case) in FLAKY and calls_by_case <= REPEATS):
         return None
-    return sound_answer(case)
+    return correct_answer(case)
 
 
-def sound_answer(case: str) -> str:
+def correct_answer(case: str) -> str:
     """Its response if it succeeds: every third case is answered wrong."""
     return "<?>" if int(case) % 3 == 0 else f"<{case}>"
 
@@ -249,10 +249,10 @@ class Rig:
             counts = storage.counts(run.id)
             assert counts == recomputed(records)
             assert ended.json == json.loads(json.dumps(conclude(storage, run).to_data()))
-        told = ended.json["summary"]
-        assert told["responses"] == counts.responses
+        summary = ended.json["summary"]
+        assert summary["responses"] == counts.responses
         names = {"passed": "pass", "failed": "fail", "errors": "error", "skipped": "skipped"}
-        for key, column in told["graders"].items():
+        for key, column in summary["graders"].items():
             outcomes = {name: counts.graders[key].outcomes[outcome] for name, outcome in names.items()}
             assert {name: column[name] for name in names} == outcomes
 
@@ -332,11 +332,13 @@ def check_step(before: Stored, after: Stored, places: Sequence[Place], calls: Se
         assert after.responses.get(place) == before.responses[place], f"the answer to {place} is lost or another"
     for place, grades in before.grades.items():
         if place in before.answered:
-            kept = {key: grade for key, grade in grades.items() if grade[0] != "skipped"}
-            assert {key: after.grades[place].get(key) for key in kept} == kept, f"a grade of {place} is another"
+            stored_grades = {key: grade for key, grade in grades.items() if grade[0] != "skipped"}
+            assert {key: after.grades[place].get(key) for key in stored_grades} == stored_grades, (
+                f"a grade of {place} is another"
+            )
     missing = Counter(case for case, repeat in places if (case, repeat) not in before.answered)
-    asked = Counter(call.case for call in calls)
-    assert asked <= missing, f"asked again: {asked - missing}"
+    calls_by_case = Counter(call.case for call in calls)
+    assert calls_by_case <= missing, f"asked again: {calls_by_case - missing}"
     assert len(set(after.numbers.values())) == len(after.numbers), "an answer is stored twice"
     new = set(after.numbers.values()) - set(before.numbers.values())
     assert new <= {call.number for call in calls}

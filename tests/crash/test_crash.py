@@ -27,7 +27,7 @@ from crash_harness import (
     Once,
     Rig,
     answer,
-    sound_answer,
+    correct_answer,
     until,
     why_no_strace,
 )
@@ -74,14 +74,14 @@ def rig(make_rig: MakeRig) -> Rig:
     return make_rig()
 
 
-def sound(case: str, asked: int) -> str:
+def reliable(case: str, number_of_calls: int) -> str:
     """An agent that never fails."""
-    return sound_answer(case)
+    return correct_answer(case)
 
 
-def at_first_down(case: str, asked: int) -> str | None:
+def at_first_down(case: str, number_of_calls: int) -> str | None:
     """An agent that fails both repeats of one case, and answers when it is called again."""
-    return None if case == "1" and asked <= REPEATS else sound_answer(case)
+    return None if case == "1" and number_of_calls <= REPEATS else correct_answer(case)
 
 
 class TestAKilledRun:
@@ -142,7 +142,7 @@ class TestReplacedResponse:
         rig.finish()
 
     def test_is_graded_where_the_case_was_edited(self, make_rig: MakeRig) -> None:
-        rig = make_rig(sound, cases=10)
+        rig = make_rig(reliable, cases=10)
         assert rig.go_on().code == 0
         edit_case(rig)
         assert rig.call("resume", "latest", blow=AtFailpoint("response-stored", REPEATS)).killed
@@ -150,7 +150,7 @@ class TestReplacedResponse:
         assert rights_of_the_edited_case(rig) == ["fail"] * REPEATS
 
     def test_leaves_no_other_repeat_with_the_case_as_it_was(self, make_rig: MakeRig) -> None:
-        rig = make_rig(sound, cases=10, concurrency=1)
+        rig = make_rig(reliable, cases=10, concurrency=1)
         assert rig.go_on().code == 0
         edit_case(rig)
         assert rig.call("resume", "latest", blow=AtFailpoint("response-stored")).killed
@@ -206,13 +206,13 @@ def with_grader(name: str) -> str:
 
 class TestGrading:
     def test_starts_after_the_response_is_stored(self, make_rig: MakeRig) -> None:
-        rig = make_rig(sound, suite=with_grader("peek"), graders=PEEKING)
+        rig = make_rig(reliable, suite=with_grader("peek"), graders=PEEKING)
         ran = rig.go_on()
         column = ran.json["summary"]["graders"]["peek"]
         assert (column["passed"], column["total"]) == (len(rig.places), len(rig.places))
 
     def test_slow_grading_is_killed_without_losing_a_response(self, make_rig: MakeRig) -> None:
-        rig = make_rig(sound, cases=10, suite=with_grader("slow"), graders=SLOW)
+        rig = make_rig(reliable, cases=10, suite=with_grader("slow"), graders=SLOW)
         slow = Once(lambda: (rig.folder / "began").exists() and responses_in(rig.store) == len(rig.places))
         assert rig.go_on(slow).killed
         assert (len(rig.stored.answered), rig.stored.grades) == (len(rig.places), {})
@@ -248,16 +248,16 @@ class TestResumes:
 class TestARegrade:
     def test_a_killed_regrade_continues_without_the_agent(self, rig: Rig) -> None:
         assert rig.go_on().code == 0
-        asked = len(rig.agent.calls)
+        number_of_calls = len(rig.agent.calls)
         suite = rig.folder / "suite.yaml"
         suite.write_text(suite.read_text().replace("mode: contains", "mode: exact"))
         assert rig.call("regrade", "latest", blow=AtFailpoint("graded", 40)).killed
         resumed = rig.call("resume", "latest")
-        assert (resumed.code, len(rig.agent.calls)) == (1, asked)
-        shown = resumed.json["summary"]
-        assert shown["responses"] == {"success": 112, "error": 8, "timeout": 0}
-        assert {key: column["total"] for key, column in shown["graders"].items()} == dict.fromkeys(
-            shown["graders"], 120
+        assert (resumed.code, len(rig.agent.calls)) == (1, number_of_calls)
+        summary = resumed.json["summary"]
+        assert summary["responses"] == {"success": 112, "error": 8, "timeout": 0}
+        assert {key: column["total"] for key, column in summary["graders"].items()} == dict.fromkeys(
+            summary["graders"], 120
         )
 
 
@@ -296,7 +296,7 @@ class TestDisk:
         rig.finish()
 
 
-class Asked:
+class CountingTarget:
     """A target that counts its calls."""
 
     fingerprint = "asked"
@@ -324,7 +324,7 @@ class FullDisk(SqliteStorage):
 
 
 def test_no_calls_are_made_after_a_failed_write(tmp_path: Path) -> None:
-    target = Asked()
+    target = CountingTarget()
     with FullDisk(tmp_path / "store.db") as storage:
         run = storage.get_run(storage.save_run(Run(name="full", suite="full")))
         assert run is not None

@@ -21,7 +21,7 @@ def gradeline(folder: Path, *arguments: str, failpoint: str = "") -> subprocess.
     )
 
 
-def shown(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert done.stdout, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -46,14 +46,14 @@ def suite(folder: Path, wrong: int) -> str:
 def test_a_killed_run_reaches_the_same_decision(tmp_path: Path) -> None:
     assert gradeline(tmp_path, "run", suite(tmp_path, CASES), "--name", "base").returncode == 0
     options = ("--baseline", "base", "--stop-early", "--seed", "3")
-    whole = shown(gradeline(tmp_path, "run", suite(tmp_path, 4), *options))
+    whole = result_of(gradeline(tmp_path, "run", suite(tmp_path, 4), *options))
     assert whole["stopped"]["n"] < CASES
     for failpoint in ("response-stored:7", "graded:33", "grade-queued:48", "run-ending"):
         killed = gradeline(tmp_path, "run", "suite.json", *options, "--name", failpoint, failpoint=failpoint)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         resumed = gradeline(tmp_path, "resume", failpoint)
         assert resumed.returncode == 1
-        again = shown(resumed)
+        again = result_of(resumed)
         assert again["stopped"] == whole["stopped"]
         assert again["verdict"]["gates"] == whole["verdict"]["gates"]
 
@@ -61,9 +61,9 @@ def test_a_killed_run_reaches_the_same_decision(tmp_path: Path) -> None:
 def test_a_killed_resume_of_all_cases_runs_the_rest(tmp_path: Path) -> None:
     assert gradeline(tmp_path, "run", suite(tmp_path, CASES), "--name", "base").returncode == 0
     options = ("--baseline", "base", "--stop-early", "--seed", "3", "--name", "new")
-    assert "stopped" in shown(gradeline(tmp_path, "run", suite(tmp_path, 4), *options))
+    assert "stopped" in result_of(gradeline(tmp_path, "run", suite(tmp_path, 4), *options))
     assert gradeline(tmp_path, "resume", "new", "--all", failpoint="graded:5").returncode == -signal.SIGKILL
-    done = shown(gradeline(tmp_path, "resume", "new"))
+    done = result_of(gradeline(tmp_path, "resume", "new"))
     assert "stopped" not in done
     assert done["summary"]["responses"]["success"] == CASES
     assert "this verdict replaces the one after" in done["verdict"]["reasons"][0]

@@ -322,18 +322,18 @@ def _matches(expected: str, printed: str) -> bool:
     """Whether the output matches, ignoring the width of columns."""
     lines = [" ".join(line.split()) for line in expected.strip().splitlines()]
     pattern = "\n".join(".*" if line == "…" else re.escape(line).replace("…", "[^\n]*") for line in lines)
-    shown = "\n".join(" ".join(line.split()) for line in printed.strip().splitlines())
-    return re.fullmatch(pattern, shown, re.DOTALL) is not None
+    output = "\n".join(" ".join(line.split()) for line in printed.strip().splitlines())
+    return re.fullmatch(pattern, output, re.DOTALL) is not None
 
 
 def _environment() -> dict[str, str]:
-    kept = {
+    environment = {
         key: value
         for key, value in os.environ.items()
         if key != "CI" and not key.startswith(("GITHUB_", "GRADELINE_", "PYTEST_"))
     }
-    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
-    return {**kept, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100"}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+    return {**environment, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100"}
 
 
 def _free_port() -> int:

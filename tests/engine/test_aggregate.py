@@ -42,27 +42,27 @@ def test_an_interval_has_its_nominal_coverage(
     of_mean = of_rate = 0
     for _ in range(trials):
         truth, score = family(draw)
-        shown = summary([score() for _ in range(cases)])
-        assert shown.mean_ci is not None
-        assert shown.pass_rate_ci is not None
-        of_mean += shown.mean_ci[0] <= truth <= shown.mean_ci[1]
-        of_rate += shown.pass_rate_ci[0] <= truth <= shown.pass_rate_ci[1]
+        result = summary([score() for _ in range(cases)])
+        assert result.mean_ci is not None
+        assert result.pass_rate_ci is not None
+        of_mean += result.mean_ci[0] <= truth <= result.mean_ci[1]
+        of_rate += result.pass_rate_ci[0] <= truth <= result.pass_rate_ci[1]
     assert 0.93 <= of_mean / trials <= 0.99
     if family is passes:
         assert 0.93 <= of_rate / trials <= 0.99
 
 
 def test_scores_of_0_and_1_have_the_interval_of_a_proportion() -> None:
-    shown = summary([1.0] * 8 + [0.0] * 2)
-    assert shown.mean_ci == shown.pass_rate_ci
-    assert (shown.mean, shown.pass_rate) == (0.8, 0.8)
+    result = summary([1.0] * 8 + [0.0] * 2)
+    assert result.mean_ci == result.pass_rate_ci
+    assert (result.mean, result.pass_rate) == (0.8, 0.8)
 
 
 def test_few_equal_scores_have_an_interval_with_a_width() -> None:
-    shown = summary([0.6] * 5)
-    assert shown.mean == pytest.approx(0.6)
-    assert shown.mean_ci is not None
-    assert shown.mean_ci[1] - shown.mean_ci[0] > 0.3
+    result = summary([0.6] * 5)
+    assert result.mean == pytest.approx(0.6)
+    assert result.mean_ci is not None
+    assert result.mean_ci[1] - result.mean_ci[0] > 0.3
 
 
 def repeated(rates: list[float], repeats: int, draw: random.Random) -> GraderSummary:
@@ -88,10 +88,10 @@ def test_repeats_do_not_count_as_cases() -> None:
     draw = random.Random(3)
     covered = 0
     for _ in range(500):
-        shown = repeated([draw.choice([0.05, 0.95]) for _ in range(60)], 5, draw)
-        assert shown.mean_ci is not None
-        assert shown.mean_ci == shown.pass_rate_ci
-        covered += shown.mean_ci[0] <= 0.5 <= shown.mean_ci[1]
+        result = repeated([draw.choice([0.05, 0.95]) for _ in range(60)], 5, draw)
+        assert result.mean_ci is not None
+        assert result.mean_ci == result.pass_rate_ci
+        covered += result.mean_ci[0] <= 0.5 <= result.mean_ci[1]
     assert 0.93 <= covered / 500 <= 0.99
 
 

@@ -16,7 +16,7 @@ from gradeline.model import ErrorInfo, Grade, GradeKey, Outcome, Response, Respo
 from gradeline.store import open_storage
 from gradeline.verdict.evidence import PairedScores
 
-Told = float | str | None
+GraderResult = float | str | None
 """What a grader said: a score, ``"error"``, ``"skipped"``, or nothing yet."""
 
 
@@ -27,25 +27,25 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
         yield opened
 
 
-def grade_of(told: Told) -> Grade:
-    if told == "error":
+def grade_of(result: GraderResult) -> Grade:
+    if result == "error":
         return Grade("k", "f", Outcome.ERROR, error=ErrorInfo("ungradable", "no number", Fault.GRADER))
-    if told == "skipped":
+    if result == "skipped":
         return Grade("k", "f", Outcome.SKIPPED)
-    assert isinstance(told, float)
-    return Grade("k", "f", Outcome.PASS if told >= 0.5 else Outcome.FAIL, told, told >= 0.5)
+    assert isinstance(result, float)
+    return Grade("k", "f", Outcome.PASS if result >= 0.5 else Outcome.FAIL, result, result >= 0.5)
 
 
 def stored(
     storage: Storage,
-    scores: Mapping[str, Sequence[Mapping[str, Told]]],
+    scores: Mapping[str, Sequence[Mapping[str, GraderResult]]],
     *,
     inputs: Mapping[str, str] | None = None,
     prints: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> Run:
     """A run with the scores of each case: for every repeat the score of each grader."""
-    keys = {key: None for tries in scores.values() for told in tries for key in told}
+    keys = {key: None for tries in scores.values() for result in tries for key in result}
     graders = {key: RunGrader("k", (prints or {}).get(key, "f")) for key in keys}
     defaults = {"name": "run", "suite": "s", "status": "completed", "graders": graders}
     run = storage.get_run(storage.save_run(Run(**{**defaults, **fields})))
@@ -55,34 +55,34 @@ def stored(
 
 
 async def fill(
-    storage: Storage, run: str, scores: Mapping[str, Sequence[Mapping[str, Told]]], inputs: Mapping[str, str]
+    storage: Storage, run: str, scores: Mapping[str, Sequence[Mapping[str, GraderResult]]], inputs: Mapping[str, str]
 ) -> None:
     responses, grades = [], []
     async with storage.writer() as writer:
         for case, tries in scores.items():
             sample = Sample(case, inputs.get(case, f"question {case}"))
-            for repeat, told in enumerate(tries):
-                responses.append(writer.put_response(ResponseKey(run, case, repeat), response_to(told), sample))
+            for repeat, result in enumerate(tries):
+                responses.append(writer.put_response(ResponseKey(run, case, repeat), response_to(result), sample))
                 grades += [
                     writer.put_grade(GradeKey(run, case, repeat, key), grade_of(one))
-                    for key, one in told.items()
+                    for key, one in result.items()
                     if one is not None
                 ]
         await asyncio.gather(*responses)
         await asyncio.gather(*grades)
 
 
-def response_to(told: Mapping[str, Told]) -> Response:
-    if "skipped" in told.values():
+def response_to(result: Mapping[str, GraderResult]) -> Response:
+    if "skipped" in result.values():
         return Response(status="error", error=ErrorInfo("status", "503", Fault.AGENT))
     return Response(text="an answer")
 
 
-def once(scores: Mapping[str, Told], key: str = "exact") -> dict[str, list[dict[str, Told]]]:
+def once(scores: Mapping[str, GraderResult], key: str = "exact") -> dict[str, list[dict[str, GraderResult]]]:
     return {case: [{key: score}] for case, score in scores.items()}
 
 
-def many(passing: int, cases: int = 400) -> dict[str, list[dict[str, Told]]]:
+def many(passing: int, cases: int = 400) -> dict[str, list[dict[str, GraderResult]]]:
     return once({f"c{n}": float(n < passing) for n in range(cases)})
 
 
@@ -150,7 +150,7 @@ class TestDecisions:
         assert (comparison.graders["exact"].cases_to_decide is not None) == (decision == "undecided")
 
     def test_the_worst_grader_decides(self, storage: Storage) -> None:
-        def two(first: int, second: int) -> dict[str, list[dict[str, Told]]]:
+        def two(first: int, second: int) -> dict[str, list[dict[str, GraderResult]]]:
             return {f"c{n}": [{"up": float(n < first), "down": float(n < second)}] for n in range(100)}
 
         comparison = compare(storage, stored(storage, two(20, 60)), stored(storage, two(60, 20)))

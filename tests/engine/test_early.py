@@ -78,11 +78,11 @@ def test_a_run_ends_when_it_is_certainly_worse(storage: SqliteStorage, tmp_path:
     assert (report.run.status, report.exit_code, ran.stopped) == ("completed", 1, None)
     assert early.stopped
     assert early.n == 15 * early.look < early.of == CASES
-    asked = sum(report.summary.responses.values())
-    assert early.n <= asked < early.n + 10  # those that were in flight
-    assert report.run.total == asked
+    called = sum(report.summary.responses.values())
+    assert early.n <= called < early.n + 10  # those that were in flight
+    assert report.run.total == called
     assert report.summary.coverage == 1.0  # cases that were not called are not missing
-    saved = CASES - asked
+    saved = CASES - called
     assert report.verdict.reasons[0] == f"decided after {early.n} of {CASES} cases; {saved} calls saved"
     assert report.to_data()["stopped"] == {"look": early.look, "n": early.n, "of": CASES}
     assert report.to_data()["run"]["stopped"] == report.to_data()["stopped"]

@@ -8,7 +8,7 @@ from gradeline.engine.aggregate import EXACT, Latencies
 from gradeline.stats import percentile
 
 
-def told(values: list[float]) -> dict[str, float] | None:
+def latency_of(values: list[float]) -> dict[str, float] | None:
     latencies = Latencies()
     for value in values:
         latencies.extend([value])
@@ -16,13 +16,13 @@ def told(values: list[float]) -> dict[str, float] | None:
 
 
 def test_no_calls_have_no_latency() -> None:
-    assert told([]) is None
+    assert latency_of([]) is None
 
 
 def test_percentiles_of_few_calls_are_exact() -> None:
     values = [random.Random(1).uniform(1, 1000) for _ in range(999)]
     ordered = sorted(values)
-    assert told(values) == {
+    assert latency_of(values) == {
         "mean": pytest.approx(sum(values) / 999),
         **{name: percentile(ordered, at) for name, at in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))},
     }
@@ -31,7 +31,7 @@ def test_percentiles_of_few_calls_are_exact() -> None:
 def test_percentiles_of_many_calls_are_within_half_a_per_cent() -> None:
     draw = random.Random(2)
     values = [draw.lognormvariate(4, 1) for _ in range(3 * EXACT)]
-    found = told(values)
+    found = latency_of(values)
     assert found is not None
     ordered = sorted(values)
     assert found["mean"] == pytest.approx(sum(values) / len(values))
@@ -40,5 +40,5 @@ def test_percentiles_of_many_calls_are_within_half_a_per_cent() -> None:
 
 
 def test_calls_of_zero_duration_are_counted() -> None:
-    found = told([0.0] * (EXACT + 10))
+    found = latency_of([0.0] * (EXACT + 10))
     assert found == {"mean": 0.0, "p50": 0.0, "p95": 0.0, "p99": 0.0}

@@ -219,10 +219,10 @@ class TestUserCode:
 
     def test_custom_extractors_and_graders_run_in_workers(self, storage: Storage, tmp_path: Path) -> None:
         (tmp_path / "own.py").write_text(self.SOURCE)
-        wanted = (CodeRequest("grader", "ends_well"), CodeRequest("extractor", "shout"))
+        requests = (CodeRequest("grader", "ends_well"), CodeRequest("extractor", "shout"))
 
         async def body() -> ExecutionResult:
-            async with WorkerPool(CodeSpec(str(tmp_path), wanted), size=1) as pool:
+            async with WorkerPool(CodeSpec(str(tmp_path), requests), size=1) as pool:
                 manifest = await pool.start()
                 prints = {entry.role: entry.fingerprint for entry in manifest.entries}
                 shout = UserExtractor("shout", prints["extractor"], {"mark": "!"})

@@ -67,11 +67,11 @@ def one_by_one(storage: Storage, run: Run) -> RunScores:
 @pytest.mark.parametrize("spoilt", [0.0, 0.3])
 def test_all_scores_are_read_in_the_order_of_the_cases(storage: Storage, repeats: int, spoilt: float) -> None:
     run = stored(storage, Random(repeats), repeats=repeats, spoilt=spoilt)
-    found, wanted = read_scores(storage, run, KEYS), one_by_one(storage, run)
-    assert found[:2] == wanted[:2]
+    found, expected = read_scores(storage, run, KEYS), one_by_one(storage, run)
+    assert found[:2] == expected[:2]
     for key in KEYS:  # the tries of a case are in no order
         assert [sorted(map(str, tries)) for tries in found.graders[key]] == [
-            sorted(map(str, tries)) for tries in wanted.graders[key]
+            sorted(map(str, tries)) for tries in expected.graders[key]
         ]
 
 

@@ -78,7 +78,7 @@ def test_nothing_is_logged_below_the_level(caplog: pytest.LogCaptureFixture) -> 
 def test_cases_executed_by_other_processes_share_the_time_of_both_phases(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class Nobody:
+    class NoOwner:
         fingerprint = "t"
 
         async def respond(self, sample: Sample) -> Response:
@@ -94,7 +94,7 @@ def test_cases_executed_by_other_processes_share_the_time_of_both_phases(
     storage = InMemoryStorage()
     run = Run(id="r", name="n", suite="s", graders={"same": RunGrader(same.kind, same.fingerprint)})
     storage.save_run(run)
-    task = RunTask(run, lambda: (), Nobody(), (), prepared_s=100.0)
+    task = RunTask(run, lambda: (), NoOwner(), (), prepared_s=100.0)
     with caplog.at_level(logging.INFO, "gradeline"):
         asyncio.run(run_under_lock(storage, task, None, work_through))
     found = phases(caplog.records)

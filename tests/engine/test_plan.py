@@ -11,9 +11,9 @@ def planned(*stored: StoredKey, repeats: int = 1, **options: bool) -> list[Plann
     return list(plan("r", SAMPLES, repeats, GRADERS, stored, **options))
 
 
-def kept(case: str, repeat: int = 0, status: str = "success", **prints: str) -> StoredKey:
-    asked = next(sample for sample in SAMPLES if sample.id == case)
-    return StoredKey(ResponseKey("r", case, repeat), status, prints, digest_of(to_json(asked)))
+def stored_key(case: str, repeat: int = 0, status: str = "success", **prints: str) -> StoredKey:
+    stored_sample = next(sample for sample in SAMPLES if sample.id == case)
+    return StoredKey(ResponseKey("r", case, repeat), status, prints, digest_of(to_json(stored_sample)))
 
 
 def test_a_new_run_calls_every_case_and_repeat_in_order() -> None:
@@ -25,12 +25,14 @@ def test_a_new_run_calls_every_case_and_repeat_in_order() -> None:
 
 
 def test_stored_responses_and_grades_are_reused() -> None:
-    stored = [kept(case, exact="f1", rules="f2") for case in "abc"]
+    stored = [stored_key(case, exact="f1", rules="f2") for case in "abc"]
     assert [(one.work, one.graders) for one in planned(*stored)] == [(Work.REUSE, ())] * 3
 
 
 def test_a_missing_or_changed_grade_is_repeated_without_a_call() -> None:
-    works = planned(kept("a", exact="f1"), kept("b", exact="old", rules="f2"), kept("c", exact="f1", rules="f2"))
+    works = planned(
+        stored_key("a", exact="f1"), stored_key("b", exact="old", rules="f2"), stored_key("c", exact="f1", rules="f2")
+    )
     assert [(one.work, one.reason, one.graders) for one in works] == [
         (Work.REGRADE, "not graded by rules", ("rules",)),
         (Work.REGRADE, "changed: exact", ("exact",)),
@@ -39,7 +41,7 @@ def test_a_missing_or_changed_grade_is_repeated_without_a_call() -> None:
 
 
 def test_a_failed_call_is_repeated_by_default() -> None:
-    stored = [kept("a", status="timeout", exact="f1", rules="f2"), kept("b", exact="f1", rules="f2")]
+    stored = [stored_key("a", status="timeout", exact="f1", rules="f2"), stored_key("b", exact="f1", rules="f2")]
     assert [(one.work, one.reason) for one in planned(*stored)] == [
         (Work.RERUN, "its call ended in timeout"),
         (Work.REUSE, "answered and graded"),
@@ -49,7 +51,7 @@ def test_a_failed_call_is_repeated_by_default() -> None:
 
 
 def test_gaps_are_found() -> None:
-    stored = [kept("a", 1, exact="f1", rules="f2"), kept("c", 0, exact="f1", rules="f2")]
+    stored = [stored_key("a", 1, exact="f1", rules="f2"), stored_key("c", 0, exact="f1", rules="f2")]
     assert [one.work for one in planned(*stored, repeats=2)] == [
         Work.RERUN,
         Work.REUSE,
@@ -61,6 +63,6 @@ def test_gaps_are_found() -> None:
 
 
 def test_an_edited_case_is_called_again() -> None:
-    edited = kept("a", exact="f1", rules="f2")._replace(digest=digest_of(to_json(Sample("a", "other words"))))
+    edited = stored_key("a", exact="f1", rules="f2")._replace(digest=digest_of(to_json(Sample("a", "other words"))))
     first, *_ = planned(edited)
     assert (first.work, first.reason) == (Work.RERUN, "its case was edited since it was answered")

@@ -62,10 +62,10 @@ def url() -> Iterator[str]:
         thread.join()
 
 
-def grades(folder: Path, target: dict[str, Any], asked: str | list[str] = "Clean up.") -> dict[str, Grade]:
+def grades(folder: Path, target: dict[str, Any], question: str | list[str] = "Clean up.") -> dict[str, Grade]:
     suite = {
         "name": "tools",
-        "dataset": [{"id": "a", "input": asked, "ground_truth": "[]"}],
+        "dataset": [{"id": "a", "input": question, "ground_truth": "[]"}],
         "target": target,
         "graders": {"check": CHECK, "calls": EXPECTED},
     }
@@ -81,7 +81,7 @@ STEPS = [
 ]
 
 
-@pytest.mark.parametrize("asked", ["How many?", ["How many?"], ["How many?", "And now?"]])
+@pytest.mark.parametrize("question", ["How many?", ["How many?"], ["How many?", "And now?"]])
 @pytest.mark.parametrize(
     "target",
     [
@@ -91,13 +91,13 @@ STEPS = [
     ],
 )
 def test_the_answer_is_graded_if_the_messages_lack_it(
-    tmp_path: Path, url: str, target: dict[str, Any], asked: str | list[str]
+    tmp_path: Path, url: str, target: dict[str, Any], question: str | list[str]
 ) -> None:
     _Agent.answer = {"output": "done", "steps": STEPS, "calls": [{"name": "look"}]}
     (tmp_path / "agent.py").write_text(AGENT)
     suite = {
         "name": "tools",
-        "dataset": [{"id": "a", "input": asked, "ground_truth": "done" if isinstance(asked, str) else ["done"] * len(asked)}],
+        "dataset": [{"id": "a", "input": question, "ground_truth": "done" if isinstance(question, str) else ["done"] * len(question)}],
         "target": {**target, "url": url} if target["kind"] == "http" else target,
         "graders": {"exact": {"kind": "exact_match"}},
     }  # fmt: skip
@@ -116,7 +116,7 @@ FAILED = {"check": "fail", "calls": "fail"}
 
 
 @pytest.mark.parametrize(
-    ("function", "asked", "expected"),
+    ("function", "question", "expected"),
     [
         ("only_text", "Clean up.", UNKNOWN),
         ("only_text", ["first", "second"], UNKNOWN),
@@ -126,9 +126,9 @@ FAILED = {"check": "fail", "calls": "fail"}
         ("reports_now_and_then", ["first", "second"], UNKNOWN),
     ],
 )
-def test_a_python_agent(tmp_path: Path, function: str, asked: str | list[str], expected: dict[str, str]) -> None:
+def test_a_python_agent(tmp_path: Path, function: str, question: str | list[str], expected: dict[str, str]) -> None:
     target = {"kind": "python", "function": f"agent.py:{function}"}
-    assert outcomes(grades(tmp_path, target, asked)) == expected
+    assert outcomes(grades(tmp_path, target, question)) == expected
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ JSON = GraderUse("schema", grader("json_match"), extractor("last_assistant"))
 SAMPLE = Sample("talk", ["a?", "b?", "c?"], ["A", "B", "C"])
 
 
-def said(*texts: str) -> Response:
+def response_of(*texts: str) -> Response:
     turns = tuple((Message("assistant", text),) for text in texts)
     return Response(text=texts[-1] if texts else "", trajectory=Trajectory(turns))
 
@@ -44,7 +44,7 @@ def graded(sample: Sample, response: Response, *uses: GraderUse) -> dict[str, Gr
 
 
 def test_each_turn_is_graded_with_its_own_expectation() -> None:
-    submission, grade = graded(SAMPLE, said("A", "B", "x"), EXACT)["exact"]
+    submission, grade = graded(SAMPLE, response_of("A", "B", "x"), EXACT)["exact"]
     assert submission == "[Turn 0] A | [Turn 1] B | [Turn 2] x"
     assert (grade.score, grade.outcome, grade.rationale) == (2 / 3, Outcome.FAIL, "2/3 passed: ✓ ✓ ✗")
     assert (grade.metadata["turns_passed"], grade.metadata["turns_total"]) == (2, 3)
@@ -52,14 +52,14 @@ def test_each_turn_is_graded_with_its_own_expectation() -> None:
 
 
 def test_a_turn_keeps_its_known_tool_use() -> None:
-    for texts in (said("A", "B", "C").steps, Trajectory.of_turn_texts(["A", "B", "C"])):
+    for texts in (response_of("A", "B", "C").steps, Trajectory.of_turn_texts(["A", "B", "C"])):
         turns = turns_of(SAMPLE, Response(text="C", trajectory=texts))
         assert [turn.response.text for turn in turns] == ["A", "B", "C"]
         assert {turn.response.steps.tools_known for turn in turns} == {texts.tools_known}
 
 
 def test_a_conversation_passes_if_every_turn_passes() -> None:
-    grade = graded(SAMPLE, said("A", "B", "C"), EXACT)["exact"].grade
+    grade = graded(SAMPLE, response_of("A", "B", "C"), EXACT)["exact"].grade
     assert (grade.score, grade.outcome, grade.rationale) == (1.0, Outcome.PASS, "3/3 passed: ✓ ✓ ✓")
     assert grade.metadata["turns"] == "all"
 
@@ -83,7 +83,7 @@ def test_a_conversation_without_answers_scores_0(trajectory: Trajectory | None) 
 )
 def test_with_a_wrong_number_of_turns_the_response_to_each_is_unknown(texts: list[str], found: str) -> None:
     forbidden = GraderUse("tools", grader("trajectory", {"forbidden_tools": ["rm"]}), extractor("last_assistant"))
-    grades = graded(SAMPLE, said(*texts), EXACT, forbidden)
+    grades = graded(SAMPLE, response_of(*texts), EXACT, forbidden)
     grade = grades["exact"].grade
     assert (grade.outcome, grade.score) == (Outcome.ERROR, None)
     assert grade.error is not None
@@ -94,17 +94,17 @@ def test_with_a_wrong_number_of_turns_the_response_to_each_is_unknown(texts: lis
 
 def test_a_baseline_whose_turns_are_unknown_is_named() -> None:
     same = GraderUse("same", grader("baseline", {"judge": "exact-match"}), extractor("last_assistant"))
-    known = same._replace(baseline=lambda sample, repeat: said("A", "B", "C"))
-    assert graded(SAMPLE, said("A", "B", "C"), known)["same"].grade.outcome is Outcome.PASS
+    known = same._replace(baseline=lambda sample, repeat: response_of("A", "B", "C"))
+    assert graded(SAMPLE, response_of("A", "B", "C"), known)["same"].grade.outcome is Outcome.PASS
     unknown = same._replace(baseline=lambda sample, repeat: Response(text="A B C"))
-    error = graded(SAMPLE, said("A", "B", "C"), unknown)["same"].grade.error
+    error = graded(SAMPLE, response_of("A", "B", "C"), unknown)["same"].grade.error
     assert error is not None
     assert error.message.startswith("the baseline's response: the response has one text for a conversation of 3")
 
 
 def test_the_one_turn_of_a_conversation_has_the_whole_response() -> None:
     sample = Sample("talk", ["a?"], ["B"])
-    assert graded(sample, said("A", "B"), EXACT)["exact"].grade.outcome is Outcome.PASS
+    assert graded(sample, response_of("A", "B"), EXACT)["exact"].grade.outcome is Outcome.PASS
 
 
 def test_the_latency_of_a_conversation_is_unknown_if_a_turns_is() -> None:
@@ -142,7 +142,7 @@ def test_a_turn_records_that_only_texts_are_known() -> None:
 
 def test_a_turn_without_a_score_gives_no_total_score() -> None:
     sample = Sample("talk", ["a?", "b?"], ["1", "not json"])
-    submission, grade = graded(sample, said("1", "2"), JSON)["schema"]
+    submission, grade = graded(sample, response_of("1", "2"), JSON)["schema"]
     assert grade.outcome is Outcome.ERROR
     assert grade.score is None
     assert grade.error is not None
@@ -151,13 +151,13 @@ def test_a_turn_without_a_score_gives_no_total_score() -> None:
 
 
 def test_a_conversation_with_one_expectation_is_graded_once() -> None:
-    grade = graded(Sample("talk", ["a?", "b?"], "B"), said("A", "B"), EXACT)["exact"].grade
+    grade = graded(Sample("talk", ["a?", "b?"], "B"), response_of("A", "B"), EXACT)["exact"].grade
     assert (grade.score, grade.rationale) == (1.0, "Exact match: True")
 
 
 def test_each_turn_passes_by_the_threshold() -> None:
     fuzzy = GraderUse("fuzzy", grader("similarity"), extractor("last_assistant"), 0.4)
-    sample, response = Sample("talk", ["a?", "b?"], ["AAAA", "BBBB"]), said("AAAA", "BBcc")
+    sample, response = Sample("talk", ["a?", "b?"], ["AAAA", "BBBB"]), response_of("AAAA", "BBcc")
     grade = graded(sample, response, fuzzy)["fuzzy"].grade
     assert (grade.score, grade.outcome) == (0.75, Outcome.PASS)
     grade = graded(sample, response, fuzzy._replace(pass_threshold=0.6))["fuzzy"].grade
@@ -172,7 +172,7 @@ def test_with_turns_mean_the_mean_decides_and_the_rationale_states_the_threshold
     pass_threshold: float | None, outcome: Outcome, least: float
 ) -> None:
     use = EXACT._replace(turns="mean", pass_threshold=pass_threshold)
-    grade = graded(SAMPLE, said("A", "B", "x"), use)["exact"].grade
+    grade = graded(SAMPLE, response_of("A", "B", "x"), use)["exact"].grade
     assert (grade.score, grade.outcome) == (2 / 3, outcome)
     assert grade.rationale == f"2/3 passed: ✓ ✓ ✗ (mean 0.6667, passes from {least:g})"
     assert grade.metadata["turns"] == "mean"
@@ -180,7 +180,7 @@ def test_with_turns_mean_the_mean_decides_and_the_rationale_states_the_threshold
 
 def test_the_other_turns_are_stored_if_one_could_not_be_graded() -> None:
     sample = Sample("talk", ["a?", "b?"], ["1", "not json"])
-    grade = graded(sample, said("1", "2"), JSON)["schema"].grade
+    grade = graded(sample, response_of("1", "2"), JSON)["schema"].grade
     first, second = grade.metadata["per_turn_grades"]
     assert (first["turn"], first["outcome"], first["score"]) == (0, "pass", 1.0)
     assert (second["turn"], second["outcome"], second["score"]) == (1, "error", None)
@@ -199,7 +199,7 @@ class TestFingerprints:
     def test_existing_grades_are_not_repeated(self) -> None:
         for rule in get_args(TurnRule):
             for sample in (SAMPLE, Sample("one", "a?", "A")):
-                grade = graded(sample, said("A", "B", "C"), EXACT._replace(turns=rule))["exact"].grade
+                grade = graded(sample, response_of("A", "B", "C"), EXACT._replace(turns=rule))["exact"].grade
                 assert self.plans(rule, sample, grade.fingerprint) == Work.REUSE
 
     def test_a_skipped_conversation_is_not_graded_again(self) -> None:
@@ -208,7 +208,7 @@ class TestFingerprints:
         assert self.plans("all", SAMPLE, grade.fingerprint) == Work.REUSE
 
     def test_a_conversation_is_graded_again_after_the_rule_changed(self) -> None:
-        as_all = graded(SAMPLE, said("A", "B", "C"), EXACT)["exact"].grade.fingerprint
+        as_all = graded(SAMPLE, response_of("A", "B", "C"), EXACT)["exact"].grade.fingerprint
         assert self.plans("mean", SAMPLE, as_all) == Work.REGRADE
 
     def test_only_a_conversation_of_an_older_version_is_graded_again(self) -> None:

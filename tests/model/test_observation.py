@@ -10,7 +10,7 @@ import pytest
 from gradeline.errors import ConfigError
 from gradeline.model.observation import Observation, ObservationFilter, new_observation
 
-GIVEN: dict[str, Any] = {
+FIELDS: dict[str, Any] = {
     "task_family": "support",
     "baseline_adapter": "openai:large",
     "candidate_adapter": "openai:small",
@@ -25,7 +25,7 @@ TIME = "2026-01-15T10:00:00Z"
 
 def test_an_observation_has_its_fields() -> None:
     more = {"cost": 0.01, "latency_ms": 12, "calibration_state": "drifted", "idempotency_key": "k"}
-    assert new_observation(**GIVEN, **more, observed_at=TIME) == Observation(
+    assert new_observation(**FIELDS, **more, observed_at=TIME) == Observation(
         task_family="support",
         baseline_adapter="openai:large",
         candidate_adapter="openai:small",
@@ -43,37 +43,37 @@ def test_an_observation_has_its_fields() -> None:
 
 
 def test_an_unknown_case_keeps_the_key_of_earlier_versions() -> None:
-    made = new_observation(**GIVEN, observed_at=TIME)
+    made = new_observation(**FIELDS, observed_at=TIME)
     assert made.idempotency_key == "0e870f9f260371b83ba6ad0249475e5a"
-    assert new_observation(**GIVEN, observed_at=TIME, case_key="c").idempotency_key != made.idempotency_key
+    assert new_observation(**FIELDS, observed_at=TIME, case_key="c").idempotency_key != made.idempotency_key
 
 
 def test_unknown_fields_are_none_and_calibrated_is_false() -> None:
-    made = new_observation(**GIVEN)
+    made = new_observation(**FIELDS)
     assert (made.cost, made.latency_ms, made.calibration_state) == (None, None, "uncalibrated")
 
 
 def test_the_default_time_is_now() -> None:
     before = datetime.now(UTC)
-    made = new_observation(**GIVEN)
+    made = new_observation(**FIELDS)
     assert before <= datetime.fromisoformat(made.observed_at) <= datetime.now(UTC)
 
 
 @pytest.mark.parametrize(
-    ("given", "kept"),
+    ("given", "stored"),
     [
         ("2026-01-15T10:00:00+02:00", "2026-01-15T08:00:00.000000Z"),
         ("2026-01-15 10:00:00.25Z", "2026-01-15T10:00:00.250000Z"),
         (datetime(2026, 1, 15, tzinfo=timezone(timedelta(hours=-1))), "2026-01-15T01:00:00.000000Z"),
     ],
 )
-def test_times_are_kept_in_utc(given: Any, kept: str) -> None:
-    assert new_observation(**GIVEN, observed_at=given).observed_at == kept
+def test_times_are_kept_in_utc(given: Any, stored: str) -> None:
+    assert new_observation(**FIELDS, observed_at=given).observed_at == stored
 
 
 @pytest.mark.parametrize("score", [None, 0, 0.0, 1, 1.0, 0.25])
 def test_a_score_is_a_number_from_0_to_1_or_no_verdict(score: Any) -> None:
-    assert new_observation(**{**GIVEN, "score": score}).score == score
+    assert new_observation(**{**FIELDS, "score": score}).score == score
 
 
 @pytest.mark.parametrize(
@@ -98,14 +98,14 @@ def test_a_score_is_a_number_from_0_to_1_or_no_verdict(score: Any) -> None:
 )
 def test_anything_else_is_refused_by_name(field: str, value: object) -> None:
     with pytest.raises(ConfigError) as caught:
-        new_observation(**{**GIVEN, field: value})
+        new_observation(**{**FIELDS, field: value})
     assert [problem.path for problem in caught.value.problems] == [field]
 
 
 def test_all_problems_are_reported_at_once_with_remedies() -> None:
     with pytest.raises(ConfigError) as caught:
         new_observation(
-            **{**GIVEN, "grader_id": " ", "score": 1.5}, calibration_state="calibratd", observed_at="2026-01-15"
+            **{**FIELDS, "grader_id": " ", "score": 1.5}, calibration_state="calibratd", observed_at="2026-01-15"
         )
     assert str(caught.value) == (
         "invalid observation: "
@@ -117,24 +117,26 @@ def test_all_problems_are_reported_at_once_with_remedies() -> None:
 
 
 def test_names_that_no_store_can_hold_are_cleaned() -> None:
-    made = new_observation(**{**GIVEN, "task_family": "a\0b\ud800"}, idempotency_key="\0")
+    made = new_observation(**{**FIELDS, "task_family": "a\0b\ud800"}, idempotency_key="\0")
     assert (made.task_family, made.idempotency_key) == ("a\u2400b\ufffd", "\u2400")
 
 
 class TestDefaultKey:
     def test_an_observation_with_a_time_is_identified_by_its_content(self) -> None:
-        keys = {new_observation(**GIVEN, observed_at=time).idempotency_key for time in (TIME, "2026-01-15T11:00+01:00")}
+        keys = {
+            new_observation(**FIELDS, observed_at=time).idempotency_key for time in (TIME, "2026-01-15T11:00+01:00")
+        }
         assert len(keys) == 1
 
     @pytest.mark.parametrize(
         "change", [{"score": None}, {"candidate_digest": "d3"}, {"latency_ms": 1.0}, {"observed_at": "2026-01-16T00Z"}]
     )
     def test_any_other_content_has_another_key(self, change: dict[str, Any]) -> None:
-        given = {**GIVEN, "observed_at": TIME}
+        given = {**FIELDS, "observed_at": TIME}
         assert new_observation(**given).idempotency_key != new_observation(**{**given, **change}).idempotency_key
 
     def test_equal_observations_without_a_time_have_different_keys(self) -> None:
-        assert new_observation(**GIVEN).idempotency_key != new_observation(**GIVEN).idempotency_key
+        assert new_observation(**FIELDS).idempotency_key != new_observation(**FIELDS).idempotency_key
 
 
 def test_filter_criteria_are_the_set_fields() -> None:

@@ -218,18 +218,18 @@ def test_any_text_gives_a_number_or_none(text: str) -> None:
 
 @given(st.fractions())
 def test_a_formatted_number_parses_back(number: Fraction) -> None:
-    shown = show_number(number)
-    if "…" not in shown:
-        assert find_number(shown) == number
+    formatted = show_number(number)
+    if "…" not in formatted:
+        assert find_number(formatted) == number
 
 
 class TestFormat:
     @pytest.mark.parametrize(
-        ("number", "shown"),
+        ("number", "formatted"),
         [("64", "64"), ("-7", "-7"), ("1/2", "0.5"), ("1/10", "0.1"), ("1/3", "1/3"), ("-22/7", "-22/7")],
     )
-    def test_a_number_is_formatted_as_a_person_would_write_it(self, number: str, shown: str) -> None:
-        assert show_number(Fraction(number)) == shown
+    def test_a_number_is_formatted_as_a_person_would_write_it(self, number: str, formatted: str) -> None:
+        assert show_number(Fraction(number)) == formatted
 
     @pytest.mark.parametrize(
         "text", ["9" * 3_000, "9" * 2_990 + "e400", "9" * 2_990 + ".5", "1." + "3" * 2_900 + "e-400"]

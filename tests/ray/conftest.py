@@ -98,7 +98,7 @@ class Project:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _ray_is_there() -> None:
+def _requires_ray() -> None:
     if find_spec("ray") is None:
         pytest.skip("Ray is not installed (the extra 'ray')")
 

@@ -46,8 +46,8 @@ def test_ray_is_not_installed(project: Project) -> None:
 def test_a_sqlite_store(project: Project) -> None:
     project.write(1)
     project.store = "sqlite:///store.db"
-    told = refusal(project)
-    assert "which requires a PostgreSQL store; select one with: --store postgresql://user@host/database" in told
+    message = refusal(project)
+    assert "which requires a PostgreSQL store; select one with: --store postgresql://user@host/database" in message
     assert not (project.folder / "store.db").exists()
 
 
@@ -58,24 +58,24 @@ def test_options_of_ray_without_ray(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "message"),
     [
         ("127.0.0.1:1", "no cluster answers at 127.0.0.1:1 (Connection refused); check that it runs (ray status)"),
         ("nowhere", "invalid cluster address 'nowhere': use HOST:6379 or auto"),
         ("ray://127.0.0.1:10001", "run gradeline on a node of the cluster"),
     ],
 )
-def test_an_address_without_a_cluster(project: Project, address: str, told: str) -> None:
+def test_an_address_without_a_cluster(project: Project, address: str, message: str) -> None:
     project.write(1)
-    assert told in refusal(project, "--ray-address", address)
+    assert message in refusal(project, "--ray-address", address)
 
 
 def test_a_wrong_token(project: Project, cluster: RayCluster) -> None:
     project.write(1)
     project.environment = {**cluster.environment, "RAY_AUTH_TOKEN": "0" * 40}
-    told = refusal(project, "--ray-address", cluster.address)
-    assert f"the cluster at {cluster.address} refuses this process; set RAY_AUTH_MODE=token" in told
-    assert cluster.token not in told
+    message = refusal(project, "--ray-address", cluster.address)
+    assert f"the cluster at {cluster.address} refuses this process; set RAY_AUTH_MODE=token" in message
+    assert cluster.token not in message
 
 
 def test_no_token(project: Project, cluster: RayCluster) -> None:
@@ -107,9 +107,9 @@ def test_a_node_that_lacks_a_package(project: Project, cluster: RayCluster, tmp_
     (package / "here_alone.py").write_text("import os\nassert os.environ['PYTHONPATH']\n")
     agent = project.folder / "agent.py"
     agent.write_text("import here_alone\n" + agent.read_text())
-    told = refusal(project, "--ray-address", cluster.address, PYTHONPATH=str(package))
-    assert "on node" in told
-    assert "install it on every node" in told
+    message = refusal(project, "--ray-address", cluster.address, PYTHONPATH=str(package))
+    assert "on node" in message
+    assert "install it on every node" in message
 
 
 def test_other_versions(project: Project, cluster: RayCluster) -> None:
@@ -132,8 +132,8 @@ client.internal_kv_put(key, json.dumps(said).encode(), True, namespace=namespace
 
     say("2.1.0")
     try:
-        told = refusal(project, "--ray-address", cluster.address)
+        message = refusal(project, "--ray-address", cluster.address)
     finally:
         say("")
-    assert "has other versions; install the same Ray and Python here" in told
-    assert "2.1.0" in told
+    assert "has other versions; install the same Ray and Python here" in message
+    assert "2.1.0" in message

@@ -149,17 +149,17 @@ def test_calls_in_flight_are_limited_over_the_whole_run(concurrency: int, worker
     assert list(shares(concurrency, workers)) == expected
 
 
-class Here:
+class LocalLessor:
     """A lessor of rate limits in this process."""
 
     def __init__(self, rate: Rate) -> None:
         self._keeper = RateLimitActor(rate)
         self.leases: list[int] = []
 
-    async def lease(self, wanted: int) -> list[float]:
-        self.leases.append(wanted)
+    async def lease(self, number: int) -> list[float]:
+        self.leases.append(number)
         await asyncio.sleep(0)
-        return self._keeper.lease(wanted)
+        return self._keeper.lease(number)
 
 
 def test_leases_do_not_exceed_the_rate() -> None:
@@ -169,7 +169,7 @@ def test_leases_do_not_exceed_the_rate() -> None:
 
 def test_waiting_calls_request_leases_together() -> None:
     async def wait() -> list[int]:
-        lessor = Here(Rate(1_000, 1.0))
+        lessor = LocalLessor(Rate(1_000, 1.0))
         turns = LeasedRateLimiter(lessor)
         await asyncio.gather(*(turns.wait(Stop()) for _ in range(20)))
         return lessor.leases
@@ -179,7 +179,7 @@ def test_waiting_calls_request_leases_together() -> None:
 
 def test_a_stopped_run_does_not_wait_for_a_lease() -> None:
     async def wait() -> None:
-        turns, stop = LeasedRateLimiter(Here(Rate(1, 3_600.0))), Stop()
+        turns, stop = LeasedRateLimiter(LocalLessor(Rate(1, 3_600.0))), Stop()
         await turns.wait(stop)
         waiting = asyncio.create_task(turns.wait(stop))
         await asyncio.sleep(0.01)

@@ -23,10 +23,10 @@ CASES = 8_000
 
 @pytest.fixture
 def own_cluster() -> Iterator[RayCluster]:
-    made = RayCluster()
-    made.add_node()
-    yield made
-    made.stop()
+    cluster = RayCluster()
+    cluster.add_node()
+    yield cluster
+    cluster.stop()
 
 
 def until_called(project: Project, process: subprocess.Popen[str], times: int) -> None:

@@ -128,10 +128,10 @@ def test_all_workers_share_a_rate_limit(project: Project, on_cluster: tuple[str,
 
 def test_a_budget_of_calls_ends_it(project: Project, on_cluster: tuple[str, ...]) -> None:
     project.write(1_000)
-    told = project.json("run", "suite.yaml", "--budget", "150calls", *on_cluster)
-    assert told["run"]["status"] == "cancelled"
+    report = project.json("run", "suite.yaml", "--budget", "150calls", *on_cluster)
+    assert report["run"]["status"] == "cancelled"
     assert project.call_count == 150
-    assert told["summary"]["responses"] == {"success": 150, "error": 0, "timeout": 0}
+    assert report["summary"]["responses"] == {"success": 150, "error": 0, "timeout": 0}
 
 
 def test_fail_fast_stops_at_the_first_failure(project: Project, on_cluster: tuple[str, ...]) -> None:
@@ -154,9 +154,11 @@ def test_environment_variables_are_sent_with_the_run_and_not_with_the_folder(
     echo = 'target: {kind: command, command: [sh, -c, \'ls -a .env 2>/dev/null; echo "$GREETING"\'], env: {GREETING: "${GREETING}"}}'
     lines = [echo if line.startswith("target:") else line for line in suite.read_text().splitlines()]
     suite.write_text("\n".join(lines))
-    told = project.json("run", "suite.yaml", "--limit", "3", *on_cluster)
-    assert told["summary"]["responses"] == {"success": 3, "error": 0, "timeout": 0}
-    assert {record["response"]["text"].strip() for record in records(project, told["run"]["id"])} == {"hello-from-home"}
+    report = project.json("run", "suite.yaml", "--limit", "3", *on_cluster)
+    assert report["summary"]["responses"] == {"success": 3, "error": 0, "timeout": 0}
+    assert {record["response"]["text"].strip() for record in records(project, report["run"]["id"])} == {
+        "hello-from-home"
+    }
 
 
 def test_a_run_on_the_cluster_ends_once_its_comparison_is_decided(

@@ -104,11 +104,11 @@ def test_chunks_are_executed_one_after_the_other(tmp_path: Path) -> None:
     """If the chunks ran one after the other, all calls would end together, and the agent would be idle until the next."""
     store = str(tmp_path / "runs.db")
     engine = InHand(store)
-    stored, asked = run(tmp_path, engine, store)
+    stored, called = run(tmp_path, engine, store)
     assert stored == CASES
-    assert sorted(asked) == sorted(f"c{n}" for n in range(CASES))
+    assert sorted(called) == sorted(f"c{n}" for n in range(CASES))
     # calls in flight at the same time may overtake each other, and no others
-    assert all(abs(place - int(case[1:])) < SHARE for place, case in enumerate(asked)), asked
+    assert all(abs(place - int(case[1:])) < SHARE for place, case in enumerate(called)), called
     assert [done.work for done in engine.done] == [{Work.RERUN: CHUNK}] * (CASES // CHUNK)
 
 
@@ -134,8 +134,8 @@ def test_a_refusal_of_the_judge_is_reported_with_its_chunk(tmp_path: Path) -> No
 def test_a_stopped_worker_drops_waiting_chunks(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
     engine = InHand(store, stop_after=0)
-    stored, asked = run(tmp_path, engine, store)
-    assert CHUNK <= stored == len(asked) < CASES
+    stored, called = run(tmp_path, engine, store)
+    assert CHUNK <= stored == len(called) < CASES
     assert [done.stopped for done in engine.done][-1] == "enough"
 
 

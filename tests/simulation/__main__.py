@@ -31,15 +31,15 @@ class Figure(Protocol):
     def holds(self) -> bool: ...
 
 
-def main(wanted: list[str]) -> int:
+def main(modules: list[str]) -> int:
     present = [module for module in MODULES if find_spec(module)]
-    unknown = [module for module in wanted if module not in present]
+    unknown = [module for module in modules if module not in present]
     if unknown:
         print(f"no simulation {', '.join(unknown)}: choose from {', '.join(present)}", file=sys.stderr)
         return 2
     failed = 0
-    for place, module in enumerate(wanted or present, 1):
-        print(f"[{place} of {len(wanted or present)}] {module} …", file=sys.stderr, flush=True)
+    for place, module in enumerate(modules or present, 1):
+        print(f"[{place} of {len(modules or present)}] {module} …", file=sys.stderr, flush=True)
         figures: Callable[[bool], Sequence[Figure]] = import_module(module).figures
         rows = figures(True)
         for row in rows:

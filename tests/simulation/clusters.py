@@ -57,14 +57,14 @@ def coverage(subjects: Subjects, draws: int, seed: int = 0, clusters: int = 10, 
     random = Random(seed)
     pools = list(subjects.values())
     strong, difference = _truth(pools)
-    held = [0, 0]
+    covered = [0, 0]
     for _ in range(draws):
         rows = [(str(number), *random.choice(pool)) for number, pool in _chosen(random, pools, clusters, size)]
         interval = interval_of([after for _, _, after in rows], [int(name) for name, _, _ in rows])
         compared = _compared(rows).difference_ci
-        held[0] += interval is not None and interval[0] <= strong <= interval[1]
-        held[1] += compared is not None and compared[0] <= difference <= compared[1]
-    return Coverage(held[0] / draws, held[1] / draws)
+        covered[0] += interval is not None and interval[0] <= strong <= interval[1]
+        covered[1] += compared is not None and compared[0] <= difference <= compared[1]
+    return Coverage(covered[0] / draws, covered[1] / draws)
 
 
 def mmlu() -> Subjects | None:

@@ -34,12 +34,12 @@ def shares(full: bool) -> list[Row]:
     found = []
     for p in (0.5, 0.9, 0.95, 0.99):
         for n in sizes:
-            held = sum(
+            covered = sum(
                 comb(n, k) * p**k * (1.0 - p) ** (n - k)
                 for k in range(n + 1)
                 if (interval := wilson(k, n)).low <= p <= interval.high
             )
-            found.append(at_least(f"rate, p {p:g}, n {n}", held, limits.get((p, n), COVERAGE)))
+            found.append(at_least(f"rate, p {p:g}, n {n}", covered, limits.get((p, n), COVERAGE)))
     return found
 
 
@@ -83,8 +83,8 @@ def means(draws: int) -> list[Row]:
     for name, (draw, truth, limits) in _MEANS.items():
         for n, limit in limits.items():
             random = Random(n)
-            held = sum(_holds([draw(random) for _ in range(n)], None, truth) for _ in range(draws)) / draws
-            found.append(at_least(f"mean, {name}, n {n}", held, limit, _slack(limit, draws)))
+            covered = sum(_holds([draw(random) for _ in range(n)], None, truth) for _ in range(draws)) / draws
+            found.append(at_least(f"mean, {name}, n {n}", covered, limit, _slack(limit, draws)))
     return found
 
 
@@ -113,12 +113,12 @@ def repeats(draws: int) -> list[Row]:
         for n, limit in limits.items():
             random = Random(n)
             clusters = [case for case in range(n) for _ in range(times)]
-            held = 0
+            covered = 0
             for _ in range(draws):
                 chances = [chance(random) for _ in range(n)]
-                held += _holds([float(random.random() < chances[case]) for case in clusters], clusters, share)
+                covered += _holds([float(random.random() < chances[case]) for case in clusters], clusters, share)
             name = f"mean, {times} repeats, {kind}, mean {share:g}, n {n}"
-            found.append(at_least(name, held / draws, limit, _slack(limit, draws)))
+            found.append(at_least(name, covered / draws, limit, _slack(limit, draws)))
     return found
 
 
@@ -132,11 +132,11 @@ def pass_and_fail(full: bool) -> list[Row]:
     found = []
     for up, down in ((0.1, 0.1), (0.02, 0.02), (0.2, 0.05), (0.0, 0.03)):
         for n in (10, 30, 100, 200) if full else (10, 30):
-            held = 0.0
+            covered = 0.0
             for table in tables(n, up, down):
                 low, high = McNemarTest(n, table.up, table.down).interval
-                held += table.chance * (low <= up - down <= high)
-            found.append(at_least(f"difference, pass and fail, up {up:g}, down {down:g}, n {n}", held, 0.94))
+                covered += table.chance * (low <= up - down <= high)
+            found.append(at_least(f"difference, pass and fail, up {up:g}, down {down:g}, n {n}", covered, 0.94))
     return found
 
 
@@ -183,12 +183,12 @@ def scores(draws: int) -> list[Row]:
     for name, (pair, truth, limits) in _PAIRS.items():
         for n, limit in limits.items():
             random = Random(n)
-            held = 0
+            covered = 0
             for _ in range(draws):
                 before, after = zip(*(pair(random) for _ in range(n)), strict=True)
                 low, high = changes_test(score_changes(before, after), pass_or_fail=False).interval
-                held += low <= truth <= high
-            found.append(at_least(f"difference, {name}, n {n}", held / draws, limit, _slack(limit, draws)))
+                covered += low <= truth <= high
+            found.append(at_least(f"difference, {name}, n {n}", covered / draws, limit, _slack(limit, draws)))
     return found
 
 

@@ -41,7 +41,7 @@ def figures(full: bool = False) -> list[Figure]:
 def coverage(draws: int, seed: int, truth: float, case: Case, nights: int = NIGHTS) -> float:
     """The share of ledgers whose interval contains the population mean over cases."""
     chance = Random(seed)
-    held = 0
+    covered = 0
     for _ in range(draws):
         ledger = QualityLedger(store := InMemoryStorage())
         scorers = [case(chance) for _ in range(CASES)]
@@ -51,8 +51,8 @@ def coverage(draws: int, seed: int, truth: float, case: Case, nights: int = NIGH
         (row,) = ledger.query()
         assert row.n == CASES
         assert row.interval is not None
-        held += row.interval.low <= truth <= row.interval.high
-    return held / draws
+        covered += row.interval.low <= truth <= row.interval.high
+    return covered / draws
 
 
 def steady(chance: Random) -> Callable[[], float]:

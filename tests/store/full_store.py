@@ -23,17 +23,17 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
     service = build_service(ServeSettings(store=store, secret_key=MASTER_KEY))
     try:
         storage, database = service.storage, service.database
-        made = [_run(storage, f"run {n}", cases) for n in range(runs)]
+        run_ids = [_run(storage, f"run {n}", cases) for n in range(runs)]
         child = storage.save_run(
-            Run(name="again", suite="s", parent=made[0], graders={"exact": RunGrader("exact", "f1")})
+            Run(name="again", suite="s", parent=run_ids[0], graders={"exact": RunGrader("exact", "f1")})
         )
         storage.put_grade(GradeKey(child, "case-1", 0, "exact"), GRADE)
-        storage.put_clusters(made[0], [(f"case-{case}", f"document {case % 2}") for case in range(cases)])
-        for run in (made[0], child):
+        storage.put_clusters(run_ids[0], [(f"case-{case}", f"document {case % 2}") for case in range(cases)])
+        for run in (run_ids[0], child):
             storage.claim_run(run, "elsewhere:1:2", None)
             storage.update_run(run, status="completed", owner=None, completed_at="2026-01-02T00:00:00Z")
-        first = storage.get_run(made[0])
-        record = storage.get_record(ResponseKey(made[0], "case-1"))
+        first = storage.get_run(run_ids[0])
+        record = storage.get_record(ResponseKey(run_ids[0], "case-1"))
         assert first is not None
         assert record is not None
         service.labels.put(first, record, "exact", HumanVerdict("pass", "right"), "me")
@@ -47,7 +47,7 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
         service.secrets.put("agent", SECRET, Binding(("agent.example",)))
         service.audit.note(Caller(None, KeyScope.ADMIN, "r"), "key.create", key.id, {})
         service.readiness.check()
-        for run in made:
+        for run in run_ids:
             found = storage.get_run(run)
             assert found is not None
 
@@ -75,7 +75,7 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
         empty = [name for name in tables if not database.read(f'SELECT 1 FROM "{name}" LIMIT 1')]
         assert set(empty) <= BOOKKEEPING, f"nothing is in {empty}"
         assert {name for (name,) in database.read("SELECT name FROM parts")} == set(PARTS)
-        return [*made, child]
+        return [*run_ids, child]
     finally:
         service.stop()
 

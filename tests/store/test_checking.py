@@ -55,8 +55,16 @@ def change(url: str, statement: str) -> None:
 def test_a_valid_store_has_no_problems_and_its_rows_are_counted(store: SharedStorage) -> None:
     report = check_store(store.database)
     assert (report.faults, report.notes) == ([], [])
-    wanted = {"runs": 3, "samples": 12, "responses": 12, "grades": 13, "test_cases": 3, "observations": 5, "labels": 1}
-    assert {name: report.rows[name] for name in wanted} == wanted
+    expected = {
+        "runs": 3,
+        "samples": 12,
+        "responses": 12,
+        "grades": 13,
+        "test_cases": 3,
+        "observations": 5,
+        "labels": 1,
+    }
+    assert {name: report.rows[name] for name in expected} == expected
 
 
 @pytest.mark.parametrize(

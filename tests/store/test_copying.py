@@ -228,11 +228,11 @@ def test_nothing_is_written_after_ctrl_c(urls: tuple[str, str], opened: OpenStor
 
 
 def test_a_thread_that_outlives_its_transaction_can_write_nothing(tmp_path: Path) -> None:
-    kept: list[Transaction] = []
+    transactions: list[Transaction] = []
     with SqliteStorage(tmp_path / "store.db") as storage:
-        storage.database.transact_in_bulk(kept.append)
+        storage.database.transact_in_bulk(transactions.append)
         with pytest.raises(StoreError, match="the transaction has ended"):
-            kept[0].run("INSERT INTO deleted_runs (run) VALUES ('late')")
+            transactions[0].run("INSERT INTO deleted_runs (run) VALUES ('late')")
         assert storage.database.read("SELECT run FROM deleted_runs") == []
 
 

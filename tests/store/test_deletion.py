@@ -85,21 +85,21 @@ def test_a_deleted_run_leaves_nothing_and_others_as_they_were(
 def test_rows_are_deleted_in_batches(store: SharedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "ROWS_AT_ONCE", 7)
     run = filled(store)
-    left = [sum(rows_left(store, run))]
+    left = [sum(remaining_rows(store, run))]
     removed = maintenance._remove_some
 
     def noted(*arguments: object, **named: object) -> str | None:
-        left.append(sum(rows_left(store, run)))
+        left.append(sum(remaining_rows(store, run)))
         return removed(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(maintenance, "_remove_some", noted)
     store.delete_run(run)
     steps = [one - following for one, following in pairwise(left)]
     assert max(steps) <= 7 + REPEATS - 1
-    assert sum(rows_left(store, run)) == 0
+    assert sum(remaining_rows(store, run)) == 0
 
 
-def rows_left(store: SharedStorage, run: str) -> list[int]:
+def remaining_rows(store: SharedStorage, run: str) -> list[int]:
     return [store.database.read(f"SELECT count(*) FROM {table} WHERE run = ?", run)[0][0] for table in RECORD_TABLES]
 
 

@@ -106,13 +106,13 @@ class TestStatus:
 class TestHeartbeat:
     def test_it_is_renewed_while_a_run_is_claimed(self, store: SharedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lifecycle, "HEARTBEAT_S", 0.01)
-        held = ProcessLock(store, Run(id=saved(store, "pending", None), name="n", suite="s"))
-        run = held.begin()
+        process_lock = ProcessLock(store, Run(id=saved(store, "pending", None), name="n", suite="s"))
+        run = process_lock.begin()
         for _ in range(2):
             store.database.transact(lambda transaction: transaction.run("DELETE FROM run_heartbeats"))
             while not store.database.read("SELECT run FROM run_heartbeats"):
                 time.sleep(0.01)
-        held.end(status="completed")
+        process_lock.end(status="completed")
         store.database.transact(lambda transaction: transaction.run("DELETE FROM run_heartbeats"))
         time.sleep(0.05)
         assert store.database.read("SELECT run FROM run_heartbeats") == []

@@ -73,7 +73,7 @@ def reached_by(plan: dict[str, Any]) -> Iterator[str]:
         yield from reached_by(part)
 
 
-def check_whole(url: str, run: str) -> set[tuple[str, int]]:
+def check_intact(url: str, run: str) -> set[tuple[str, int]]:
     """The keys are unique and the counts equal the rows; returns the keys of the responses."""
     with PostgresStorage(url) as storage:
         records = list(storage.records(run))
@@ -320,7 +320,7 @@ class TestTheDatabase:
                 await other.close()
 
         asyncio.run(beside())
-        assert check_whole(postgres_url, run) == {("mine", 0), ("theirs", 0)}
+        assert check_intact(postgres_url, run) == {("mine", 0), ("theirs", 0)}
 
     def test_a_batch_of_large_texts_is_split(self, store: PostgresStorage) -> None:
         run = store.save_run(Run(name="n", suite="s"))
@@ -648,12 +648,12 @@ class TestAServerWithFewConnections:
         server.stop()
 
     @staticmethod
-    async def _taken(url: str, number: int) -> list[Any]:
+    async def _open_connections(url: str, number: int) -> list[Any]:
         return [await asyncpg.connect(url) for _ in range(number)]
 
     def test_exhausted_connections_are_reported_with_a_remedy(self, server: Server) -> None:
         async def act() -> None:
-            others = await self._taken(server.url, 4)
+            others = await self._open_connections(server.url, 4)
             with pytest.raises(StoreError, match=r"has no free connection; .* \?pool_size=2 in the URL") as report:
                 await asyncio.to_thread(PostgresStorage, server.url)
             assert report.value.retryable
@@ -677,7 +677,7 @@ class TestAServerWithFewConnections:
         async def act() -> None:
             with PostgresStorage(server.url, retry_seconds=60) as store:
                 run = store.save_run(Run(name="n", suite="s"))
-                others = await self._taken(server.url, 3)
+                others = await self._open_connections(server.url, 3)
                 with ThreadPoolExecutor(8) as threads:
                     await asyncio.to_thread(list, threads.map(lambda case: put(store, run, case), range(40)))
                 assert store.counts(run).responses["success"] == 40
@@ -719,7 +719,7 @@ def test_several_processes_open_and_write_one_fresh_database(postgres_url: str) 
     for child in children:
         child.communicate()
     assert [child.returncode for child in children] == [0] * 4
-    assert len(check_whole(postgres_url, "r")) == 50
+    assert len(check_intact(postgres_url, "r")) == 50
     assert execute(postgres_url, "SELECT count(*) FROM gradeline.grades") == [(250,)]
 
 
@@ -756,7 +756,7 @@ def test_processes_that_write_the_same_keys_in_any_order_write_them_once(
     children = [subprocess.Popen([*command, str(number)]) for number in range(3)]
     assert [child.wait(120) for child in children] == [0, 0, 0]
     for run, first in (("a", 0), ("b", 1)):
-        assert check_whole(postgres_url, run) == {(str(case), 0) for case in range(first, 300, 2)}
+        assert check_intact(postgres_url, run) == {(str(case), 0) for case in range(first, 300, 2)}
 
 
 WRITING = """
@@ -800,7 +800,7 @@ def test_acknowledged_rows_survive_kill_9(postgres_url: str) -> None:
             if line.endswith(b"\n"):  # the last one may be cut short
                 what, case = line.decode().split()
                 acknowledged[what].add(case)
-        keys = check_whole(postgres_url, "r")
+        keys = check_intact(postgres_url, "r")
         assert acknowledged["response"] <= {case for case, _ in keys}
         with PostgresStorage(postgres_url) as storage:
             assert acknowledged["grade"] <= {record.case for record in storage.records("r") if record.grades}

@@ -57,7 +57,7 @@ def gradeline(folder: Path, url: str, *arguments: str, **variables: str) -> subp
     )
 
 
-def check_whole(url: str) -> None:
+def check_intact(url: str) -> None:
     """Each case once, answered and graded, and the run done."""
     with open_storage(url) as store:
         (run,) = store.list_runs()
@@ -81,10 +81,10 @@ def test_reading_commands_create_nothing(folder: Path, postgres_url: str) -> Non
 def test_a_run_and_what_reads_it(folder: Path, postgres_url: str) -> None:
     ran = gradeline(folder, postgres_url, "run", "suite.yaml", "--quiet")
     assert (ran.returncode, ran.stderr) == (0, "")
-    check_whole(postgres_url)
-    shown = gradeline(folder, postgres_url, "show", "latest", "--json")
-    assert shown.returncode == 0, shown.stderr
-    assert json.loads(shown.stdout)["run"]["name"] == "doubling"
+    check_intact(postgres_url)
+    report = gradeline(folder, postgres_url, "show", "latest", "--json")
+    assert report.returncode == 0, report.stderr
+    assert json.loads(report.stdout)["run"]["name"] == "doubling"
     exported = gradeline(folder, postgres_url, "export", "latest", "--format", "jsonl")
     assert [json.loads(line)["case"] for line in exported.stdout.splitlines()] == [str(case) for case in range(CASES)]
     again = gradeline(folder, postgres_url, "run", "suite.yaml", "--quiet")
@@ -105,7 +105,7 @@ def test_a_killed_run_is_resumed(folder: Path, postgres_url: str, place: str) ->
     assert killed.returncode == -signal.SIGKILL
     resumed = gradeline(folder, postgres_url, "resume", "latest", "--quiet")
     assert resumed.returncode == 0, resumed.stderr
-    check_whole(postgres_url)
+    check_intact(postgres_url)
     calls = Counter((folder / "calls").read_text().split())
     assert set(calls) == {str(case) for case in range(CASES)}
     # only calls in flight are repeated

@@ -153,8 +153,8 @@ def test_the_database_filter_is_selective(storage: Storage) -> None:
     run = saved(storage, results)
     database = database_of(storage)
 
-    def likely(**wanted: str) -> int:
-        condition, values = prefilter(TextFilter(**wanted), database.dialect.name)
+    def likely(**criteria: str) -> int:
+        condition, values = prefilter(TextFilter(**criteria), database.dialect.name)
         ((found,),) = database.read(
             f"""SELECT count(*) FROM samples JOIN responses ON responses.run = samples.run
             AND responses.case_key = samples.case_key WHERE samples.run = ? AND {condition}""",

@@ -39,17 +39,17 @@ def put(storage: SqliteStorage, beside: object) -> None:
 
 
 def test_a_commit_hook_is_stored_with_the_batch(tmp_path: Path) -> None:
-    seen: list[str] = []
+    cases: list[str] = []
 
     def beside(transaction: Transaction, rows: Sequence[RecordRow]) -> None:
-        seen.extend(row.case for row in rows)
+        cases.extend(row.case for row in rows)
         transaction.run("INSERT INTO notes (text) VALUES (?)", "beside")
 
     with SqliteStorage(tmp_path / "store.db") as storage:
         storage.save_run(Run(id="r", name="r", suite="s"))
         storage.database.transact(lambda transaction: transaction.run("CREATE TABLE notes (text TEXT)"))
         put(storage, beside)
-        assert (seen, storage.database.read("SELECT text FROM notes")) == (["a"], [("beside",)])
+        assert (cases, storage.database.read("SELECT text FROM notes")) == (["a"], [("beside",)])
 
 
 def test_an_error_in_a_commit_hook_rolls_the_batch_back(tmp_path: Path) -> None:

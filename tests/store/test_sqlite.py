@@ -52,7 +52,7 @@ def put(storage: SqliteStorage, run: str, case: int, text: str = "Paris") -> Non
     storage.put_response(ResponseKey(run, str(case)), Response(text=text), Sample(case, "capital of France?"))
 
 
-def check_whole(path: Path, run: str) -> set[tuple[str, int]]:
+def check_intact(path: Path, run: str) -> set[tuple[str, int]]:
     """The file is intact, its keys are unique, its counts equal the rows; returns the keys of the responses."""
     assert query(path, "PRAGMA integrity_check") == [("ok",)]
     assert query(path, "PRAGMA foreign_key_check") == []
@@ -183,7 +183,7 @@ class TestMigrations:
 
 
 @contextmanager
-def as_nobody() -> Iterator[Path]:
+def as_user_nobody() -> Iterator[Path]:
     """A folder for a user without root's power to write everywhere."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -224,7 +224,7 @@ class TestRefusedFiles:
             SqliteStorage(tmp_path / "file" / "sub" / "store.db")
 
     def test_a_read_only_file(self) -> None:
-        with as_nobody() as folder:
+        with as_user_nobody() as folder:
             path = folder / "store.db"
             SqliteStorage(path).close()
             path.chmod(0o400)
@@ -232,7 +232,7 @@ class TestRefusedFiles:
                 SqliteStorage(path)
 
     def test_a_read_only_folder(self) -> None:
-        with as_nobody() as folder:
+        with as_user_nobody() as folder:
             folder.chmod(0o500)
             with pytest.raises(StoreError, match=f"the folder of the store, {folder} is read-only; make it writable"):
                 SqliteStorage(folder / "store.db")
@@ -305,7 +305,7 @@ class TestFullDisk:
             )
             storage._pool.connection.execute("PRAGMA max_page_count = 100000")
             put(storage, run, 1000)
-        check_whole(path, run)
+        check_intact(path, run)
 
 
 FAILING_DISK = """
@@ -339,7 +339,7 @@ def test_after_an_io_error_nothing_is_written_until_the_store_is_opened_again(pa
     acknowledged, failure, refusal = done.stdout.splitlines()
     assert "the disk reports an error; check it, then open the store again" in failure
     assert refusal == failure
-    keys = check_whole(path, "r")
+    keys = check_intact(path, "r")
     assert {(str(case), 0) for case in range(int(acknowledged))} <= keys
     assert ("late", 0) not in keys
 
@@ -368,7 +368,7 @@ def test_several_processes_open_and_write_one_fresh_file(path: Path) -> None:
     for child in children:
         child.communicate()
         assert child.returncode == 0
-    assert len(check_whole(path, "r")) == 50
+    assert len(check_intact(path, "r")) == 50
     assert query(path, "SELECT count(*) FROM grades") == [(200,)]
 
 
@@ -432,7 +432,7 @@ def test_acknowledged_rows_survive_kill_9(path: Path) -> None:
             if line.endswith(b"\n"):  # the last one may be cut short
                 what, case = line.decode().split()
                 acknowledged[what].add(case)
-        keys = check_whole(path, "r")
+        keys = check_intact(path, "r")
         assert acknowledged["response"] <= {case for case, _ in keys}
         with SqliteStorage(path) as storage:
             assert acknowledged["grade"] <= {record.case for record in storage.records("r") if record.grades}
@@ -547,7 +547,7 @@ class TestWal:
             for number in range(CHECKPOINT_COMMITS):
                 put(storage, run, number, "another")
             assert log.stat().st_size == length
-        check_whole(path, run)
+        check_intact(path, run)
 
     def test_a_few_commits_are_not_checkpointed(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
@@ -573,7 +573,7 @@ class TestWal:
                 assert monotonic() - began < BUSY_SECONDS / 2
                 other.execute("ROLLBACK")
             put(storage, run, 1, "afterwards")
-        check_whole(path, run)
+        check_intact(path, run)
 
 
 def test_the_id_of_a_run_is_short(path: Path) -> None:

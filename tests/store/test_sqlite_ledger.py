@@ -65,8 +65,8 @@ def test_a_replace_keeps_the_first(connection: sqlite3.Connection, number: int |
         f"INSERT OR REPLACE INTO observations (id, task_family, score, {', '.join(OTHERS)}, idempotency_key) {values}",
         (number, key),
     )
-    kept = connection.execute("SELECT id, score, idempotency_key FROM observations").fetchall()
-    assert kept == [(1, 0.25, "a"), (2, None, "b")]
+    stored = connection.execute("SELECT id, score, idempotency_key FROM observations").fetchall()
+    assert stored == [(1, 0.25, "a"), (2, None, "b")]
     assert connection.execute("SELECT total, scored, units FROM observation_cases").fetchall() == [
         (1, 1, 25 * 10**10),
         (1, 0, 0),
@@ -140,7 +140,7 @@ def started(path: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def check_whole(path: Path) -> dict[str, str]:
+def check_intact(path: Path) -> dict[str, str]:
     """The file is intact and its sums are those of its rows; returns the ids by key."""
     with SqliteStorage(path) as store:
         assert store._read("PRAGMA integrity_check") == [("ok",)]
@@ -168,10 +168,10 @@ def test_acknowledged_observations_survive_kill_9_exactly_once(path: Path) -> No
         message = dict(line.split() for line in lines if line.endswith("\n"))
         assert all(acknowledged.get(key, number) == number for key, number in message.items())
         acknowledged |= message
-        kept = check_whole(path)
-        assert {key: kept.get(key) for key in acknowledged} == acknowledged
+        stored = check_intact(path)
+        assert {key: stored.get(key) for key in acknowledged} == acknowledged
         # of each process at most the observation in flight is stored without an acknowledgement
-        assert len(kept) <= len(acknowledged) + 5
+        assert len(stored) <= len(acknowledged) + 5
     assert len(acknowledged) > 30
 
 
@@ -183,6 +183,6 @@ def test_concurrent_appends_of_one_key_share_one_row_and_id(path: Path) -> None:
         child.stdin.flush()
     message = [dict(line.split() for line in child.communicate()[0].splitlines()) for child in children]
     assert [child.returncode for child in children] == [0, 0]
-    kept = check_whole(path)
-    assert message == [kept, kept]
-    assert sorted(map(int, kept)) == list(range(60))
+    stored = check_intact(path)
+    assert message == [stored, stored]
+    assert sorted(map(int, stored)) == list(range(60))

@@ -203,12 +203,12 @@ class TestRuns:
     def test_pages_hold_every_run_once_and_the_newest_first(self, store: Storage) -> None:
         ids = [new_run(store, name=f"run {number}") for number in range(7)]
         page = store.list_runs(limit=3)
-        seen = [run.id for run in page]
+        found_ids = [run.id for run in page]
         new_run(store, name="saved while paging")
         while page:
             page = store.list_runs(limit=3, before=page[-1].id)
-            seen += [run.id for run in page]
-        assert seen == ids[::-1]
+            found_ids += [run.id for run in page]
+        assert found_ids == ids[::-1]
 
     def test_saving_again_does_not_make_a_run_newer(self, store: Storage) -> None:
         old, new = new_run(store), new_run(store)
@@ -235,7 +235,7 @@ class TestFindingARun:
         return [new_run(store, id=id_, name=name) for id_, name in names.items()]
 
     @pytest.mark.parametrize(
-        ("wanted", "found"),
+        ("requested", "found"),
         [
             ("first", "aa11"),
             ("aa11", "aa11"),
@@ -248,8 +248,8 @@ class TestFindingARun:
             ("latest~4", "aa11"),
         ],
     )
-    def test_by_id_name_prefix_or_place(self, store: Storage, ids: list[str], wanted: str, found: str) -> None:
-        assert store.find_run(wanted).id == found
+    def test_by_id_name_prefix_or_place(self, store: Storage, ids: list[str], requested: str, found: str) -> None:
+        assert store.find_run(requested).id == found
 
     def test_several_are_listed(self, store: Storage, ids: list[str]) -> None:
         with pytest.raises(ConfigError, match=r"'twice' is the name of several .* bb33 \(twice\), aa22 \(twice\)"):
@@ -259,32 +259,32 @@ class TestFindingARun:
         ):
             store.find_run("a")
 
-    @pytest.mark.parametrize("wanted", ["zz", "", "latest~5", "latest~", "%", "a_11"])
-    def test_none_lists_the_newest(self, store: Storage, ids: list[str], wanted: str) -> None:
+    @pytest.mark.parametrize("requested", ["zz", "", "latest~5", "latest~", "%", "a_11"])
+    def test_none_lists_the_newest(self, store: Storage, ids: list[str], requested: str) -> None:
         with pytest.raises(ConfigError, match=r"no run .*; the newest are dd55 \(aa\), cc44"):
-            store.find_run(wanted)
+            store.find_run(requested)
 
 
 class TestRecords:
     def test_a_record_joins_sample_response_and_grades(self, store: Storage) -> None:
         run = new_run(store)
-        said = Response(text="Paris", trajectory=Trajectory.of_text("Paris"), usage=Usage(1, 2), latency_ms=0.1)
+        answer = Response(text="Paris", trajectory=Trajectory.of_text("Paris"), usage=Usage(1, 2), latency_ms=0.1)
         key = ResponseKey(run, "1", 0)
-        store.put_response(key, said, sample(1))
+        store.put_response(key, answer, sample(1))
         store.put_grade(GradeKey(*key, "truth"), broken())
         store.put_grade(GradeKey(*key, "exact"), scored(0.7), "Paris")
         assert list(store.records(run)) == [
-            Record(run, "1", 0, sample(1), said, {"exact": "Paris"}, {"exact": scored(0.7), "truth": broken()})
+            Record(run, "1", 0, sample(1), answer, {"exact": "Paris"}, {"exact": scored(0.7), "truth": broken()})
         ]
-        assert (store.get_response(key), store.get_sample(run, "1")) == (said, sample(1))
+        assert (store.get_response(key), store.get_sample(run, "1")) == (answer, sample(1))
 
     def test_unusual_texts_round_trip(self, store: Storage) -> None:
         run = new_run(store)
         odd = "a\u2400b \U0001f600 'quoted' \r\n \u2028 %_\\"
-        said = Response(text=odd, trajectory=Trajectory(((Message("assistant", odd),),)))
-        store.put_response(ResponseKey(run, odd), said, Sample(odd, odd))
+        answer = Response(text=odd, trajectory=Trajectory(((Message("assistant", odd),),)))
+        store.put_response(ResponseKey(run, odd), answer, Sample(odd, odd))
         (record,) = store.records(run)
-        assert (record.case, record.sample, record.response) == (odd, Sample(odd, odd), said)
+        assert (record.case, record.sample, record.response) == (odd, Sample(odd, odd), answer)
 
     def test_records_are_in_the_order_of_the_suite(self, store: Storage) -> None:
         run = new_run(store)
@@ -333,12 +333,12 @@ class TestRecords:
         for case in range(450):
             put(store, run, case)
         records = store.records(run)
-        seen: list[str] = []
+        found_ids: list[str] = []
         for _ in range(3):
-            thread = Thread(target=lambda: seen.extend(next(records).case for _ in range(150)))
+            thread = Thread(target=lambda: found_ids.extend(next(records).case for _ in range(150)))
             thread.start()
             thread.join()
-        assert seen == [str(case) for case in range(450)]
+        assert found_ids == [str(case) for case in range(450)]
 
     def test_putting_again_replaces(self, store: Storage) -> None:
         run = new_run(store)
@@ -396,8 +396,8 @@ class TestRecords:
             ("a", 1),
             ("ä", 0),
         ]
-        for wanted in (["a", "z"], ("ä",), ["1", "1", "never asked", "\0", "%"], [], ["a", "z", "1", "ä"]):
-            assert list(store.keys_of(run, wanted)) == [one for one in everything if one.key.case in wanted]
+        for requested in (["a", "z"], ("ä",), ["1", "1", "never asked", "\0", "%"], [], ["a", "z", "1", "ä"]):
+            assert list(store.keys_of(run, requested)) == [one for one in everything if one.key.case in requested]
         with pytest.raises(ConfigError, match="no run 'nope'"):
             store.keys_of("nope", ["a"])
 
@@ -840,9 +840,9 @@ class TestMeasures:
 
         asyncio.run(write())
         pages = list(store.columns(run))
-        wanted = [f"c{case:04}" for case in range(4003) for _ in range(3)]
-        assert [case for page in pages for case in page.responses.cases] == wanted
-        assert [case for page in pages for case in page.grades.cases] == wanted
+        requested = [f"c{case:04}" for case in range(4003) for _ in range(3)]
+        assert [case for page in pages for case in page.responses.cases] == requested
+        assert [case for page in pages for case in page.grades.cases] == requested
         assert all(page.responses.cases == page.grades.cases for page in pages)
         unnamed = list(store.columns(run, named=False))
         assert [list(page.grades.scores) for page in unnamed] == [list(page.grades.scores) for page in pages]

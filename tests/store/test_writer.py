@@ -209,7 +209,7 @@ async def test_a_flush_reports_a_refused_grade() -> None:
             await writer.flush()
 
 
-class Here:
+class InLoopDisk:
     """A commit that notes in which thread it was done, and may find somebody else writing. It brings a clock."""
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class Here:
 
 @in_loop
 async def test_quick_commits_run_in_the_event_loop() -> None:
-    here = Here()
+    here = InLoopDisk()
     with patch("gradeline.store.writer.perf_counter", here.clock):
         async with Writer(here.commit, here.try_commit) as writer:
             for number in range(3):
@@ -245,7 +245,7 @@ async def test_quick_commits_run_in_the_event_loop() -> None:
 
 @in_loop
 async def test_a_slow_disk_uses_a_thread_until_it_is_fast_again() -> None:
-    here = Here()
+    here = InLoopDisk()
     with patch("gradeline.store.writer.perf_counter", here.clock):
         async with Writer(here.commit, here.try_commit) as writer:
             here.seconds = 2 * QUICK_SECONDS
@@ -258,7 +258,7 @@ async def test_a_slow_disk_uses_a_thread_until_it_is_fast_again() -> None:
 
 @in_loop
 async def test_the_loop_is_not_blocked_while_another_process_writes() -> None:
-    here = Here()
+    here = InLoopDisk()
     here.others_write = True
     async with Writer(here.commit, here.try_commit) as writer:
         await put(writer, "1")

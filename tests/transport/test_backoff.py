@@ -51,5 +51,5 @@ def test_the_same_seed_gives_the_same_delays() -> None:
 
 
 def test_a_date_is_relative_to_the_clock() -> None:
-    asked = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
-    assert 90 < Backoff().pause(1, asked) <= 100
+    http_date = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
+    assert 90 < Backoff().pause(1, http_date) <= 100

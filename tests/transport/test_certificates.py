@@ -22,7 +22,7 @@ from gradeline.transport.certificates import lazy_certificates
 from tls_agent import tls_agent, write_certificate
 
 
-def said_by(script: str, **variables: str) -> Any:
+def output_of(script: str, **variables: str) -> Any:
     """The JSON that a fresh interpreter prints."""
     done = subprocess.run(
         [sys.executable, "-c", script], check=True, capture_output=True, text=True, env={**os.environ, **variables}
@@ -66,14 +66,14 @@ print(json.dumps(asyncio.run(ask())))
 
 def test_an_agent_trusted_by_the_system_is_called(certificate: Path) -> None:
     with tls_agent(certificate, _Hello) as url:
-        assert said_by(ASK.format(url=url), SSL_CERT_FILE=str(certificate)) == ["hello", "hello"]
+        assert output_of(ASK.format(url=url), SSL_CERT_FILE=str(certificate)) == ["hello", "hello"]
 
 
 def test_an_untrusted_agent_is_not_called(certificate: Path, tmp_path: Path) -> None:
     nobody = tmp_path / "nobody.pem"
     nobody.write_text("")
     with tls_agent(certificate, _Hello) as url:
-        assert said_by(ASK.format(url=url), SSL_CERT_FILE=str(nobody)) == "tls"
+        assert output_of(ASK.format(url=url), SSL_CERT_FILE=str(nobody)) == "tls"
 
 
 def test_loading_the_transport_reads_no_certificates_and_leaves_ssl_as_it_was() -> None:
@@ -90,7 +90,7 @@ held = [one.cert_store_stats() == ssl.create_default_context().cert_store_stats(
 now_plain = [type(one) is ssl.SSLContext for one in contexts]
 print(json.dumps([waiting, held, now_plain, vars(ssl.SSLContext) == before]))
 """
-    assert said_by(script) == [[True, True], [True, True], [True, True], True]
+    assert output_of(script) == [[True, True], [True, True], [True, True], True]
 
 
 class TestAContextMadeInTheBlock:
@@ -117,22 +117,22 @@ class TestAContextMadeInTheBlock:
                 assert secure.getpeercert() != {}
 
     def test_by_another_thread_or_of_another_class_reads_them_at_once(self) -> None:
-        class Own(ssl.SSLContext):
+        class CustomContext(ssl.SSLContext):
             pass
 
-        made: list[ssl.SSLContext] = []
+        contexts: list[ssl.SSLContext] = []
         with lazy_certificates():
-            thread = Thread(target=lambda: made.append(ssl.create_default_context()))
+            thread = Thread(target=lambda: contexts.append(ssl.create_default_context()))
             thread.start()
             thread.join()
-            own = Own(ssl.PROTOCOL_TLS_CLIENT)
+            own = CustomContext(ssl.PROTOCOL_TLS_CLIENT)
             own.load_default_certs()
-        assert (type(made[0]), type(own)) == (ssl.SSLContext, Own)
+        assert (type(contexts[0]), type(own)) == (ssl.SSLContext, CustomContext)
 
     def test_is_not_changed_if_set_default_verify_paths_is_patched(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[ssl.SSLContext] = []
-        monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", lambda one: asked.append(one), raising=False)
+        loaded: list[ssl.SSLContext] = []
+        monkeypatch.setattr(ssl.SSLContext, "set_default_verify_paths", lambda one: loaded.append(one), raising=False)
         with lazy_certificates():
             context = ssl.create_default_context()
-        assert (asked, type(context)) == ([context], ssl.SSLContext)
+        assert (loaded, type(context)) == ([context], ssl.SSLContext)
         assert "set_default_verify_paths" in vars(ssl.SSLContext)

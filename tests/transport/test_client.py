@@ -97,7 +97,7 @@ def test_a_successful_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "type_", "says"),
+    ("path", "type_", "message"),
     [
         ("/hang", "timeout", "within 0.4 s"),
         ("/drip", "timeout", "within 0.4 s"),
@@ -105,10 +105,10 @@ def test_a_successful_call() -> None:
         ("/slow?ms=60000", "timeout", "within 0.4 s"),
     ],
 )
-def test_the_total_deadline_ends_a_hanging_call(path: str, type_: str, says: str) -> None:
+def test_the_total_deadline_ends_a_hanging_call(path: str, type_: str, message: str) -> None:
     error, server = failure(path, deadline_s=0.4)
     assert (error.type, error.attempts, server.hits.total()) == (type_, 1, 1)
-    assert says in str(error)
+    assert message in str(error)
 
 
 @pytest.mark.parametrize(
@@ -433,7 +433,7 @@ def test_a_server_that_does_not_read_does_not_keep_a_connection_open() -> None:
             guard = transport._guard
         assert caught.value.type == "timeout"
         await asyncio.sleep(0.01)
-        assert [made for made in guard.sockets if made.fileno() != -1] == []
+        assert [opened for opened in guard.sockets if opened.fileno() != -1] == []
         ended.set()
         server.close()
         await server.wait_closed()

@@ -130,8 +130,8 @@ def descriptor_loop() -> asyncio.AbstractEventLoop:
     loop: Any = asyncio.SelectorEventLoop()
     make = loop._make_socket_transport
     loop._make_socket_transport = lambda sock, *rest, **options: make(DescriptorSocket(sock), *rest, **options)
-    made: asyncio.AbstractEventLoop = loop
-    return made
+    event_loop: asyncio.AbstractEventLoop = loop
+    return event_loop
 
 
 def post(server: ScriptedServer, *, retries: int = 0, method: str = "POST", body: bytes = b"{}") -> HttpRequest:

@@ -27,11 +27,11 @@ def test_a_call_is_recorded_completely() -> None:
     async def call(server: FaultServer, transport: RecordingTransport) -> None:
         headers = {"Authorization": "Bearer hidden", "user-agent": "mine"}
         answer = await transport.request(HttpRequest("POST", f"{server.url}/ok", headers, b'{"input": "x"}'))
-        (seen,) = transport.exchanges
-        assert (seen.method, seen.url, seen.body) == ("POST", f"{server.url}/ok", b'{"input": "x"}')
-        assert dict(seen.headers) == {"Accept-Encoding": "gzip, deflate", **headers}
-        assert (seen.status, seen.answer, seen.cut) == (200, answer.body, False)
-        assert "hidden" not in repr(seen)
+        (exchange,) = transport.exchanges
+        assert (exchange.method, exchange.url, exchange.body) == ("POST", f"{server.url}/ok", b'{"input": "x"}')
+        assert dict(exchange.headers) == {"Accept-Encoding": "gzip, deflate", **headers}
+        assert (exchange.status, exchange.answer, exchange.cut) == (200, answer.body, False)
+        assert "hidden" not in repr(exchange)
 
     with_server(call)
 

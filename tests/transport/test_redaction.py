@@ -36,7 +36,7 @@ def test_the_secrets_of_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "redacted"),
     [
         ("https://u:p@x.test:8443/a?b=c#d", "https://x.test:8443/a?…"),
         ("http://[::1]:80/", "http://[::1]:80/"),
@@ -57,8 +57,8 @@ def test_the_secrets_of_a_call() -> None:
         ("", ""),
     ],
 )
-def test_a_url_in_a_message(url: str, shown: str) -> None:
-    assert safe_url(url) == shown
+def test_a_url_in_a_message(url: str, redacted: str) -> None:
+    assert safe_url(url) == redacted
 
 
 def test_an_excerpt_is_clean_and_short() -> None:
