@@ -183,7 +183,7 @@ class TestSubsetInAnyOrder:
         assert matches(held, wanted, LOOSE) is there_is_one
 
 
-class TestWhatIsNotJson:
+class TestInvalidJson:
     def test_an_invalid_json_response_scores_zero(self) -> None:
         assert grade("json_match", "I do not know", "{}") == GradeResult(
             0.0, "The response is not JSON: invalid character (byte 0)", {}, False

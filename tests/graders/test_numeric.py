@@ -94,7 +94,7 @@ def test_a_submission_without_a_number_scores_zero() -> None:
     )
 
 
-class TestWhatCannotBeGraded:
+class TestUngradable:
     def test_no_ground_truth(self) -> None:
         with pytest.raises(UngradableError, match="there is no ground_truth"):
             grade("numeric", "64")

@@ -88,7 +88,7 @@ class TestFromDefinition:
             from_definition(definition)
 
 
-class TestOwnGraders:
+class TestCustomGraders:
     @pytest.mark.parametrize(
         ("returned", "result"),
         [

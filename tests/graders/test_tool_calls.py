@@ -253,7 +253,7 @@ class TestMatching:
         assert result.metadata == {"matched": MAX_CALLS, "expected": MAX_CALLS, "made": MAX_CALLS}
 
 
-class TestSubmissionsThatAreNoCalls:
+class TestInvalidSubmissions:
     @pytest.mark.parametrize(
         ("submission", "rationale"),
         [

@@ -20,7 +20,7 @@ from gradeline.model.llm import LLMResponse, RunConfig
 CONFIG = RunConfig(model="m")
 
 
-class Fixed:
+class FixedVectors:
     """Returns these vectors and records its calls."""
 
     adapter_id = "fixed"
@@ -34,7 +34,7 @@ class Fixed:
         return self.vectors
 
 
-class FixedAsync:
+class FixedVectorsAsync:
     adapter_id = "fixed"
 
     async def aembed(self, texts: Sequence[str]) -> Any:
@@ -61,7 +61,7 @@ def judged(adapter: Any, baseline: str = "a", candidate: str = "b") -> GradingRe
     ],
 )
 def test_the_cosine_is_clamped_to_0_to_1(vectors: Any, score: float, notes: str) -> None:
-    adapter = Fixed(vectors)
+    adapter = FixedVectors(vectors)
     result = judged(adapter)
     assert (result.quality_score, result.notes) == (pytest.approx(score), notes)
     assert (result.baseline_response, result.candidate_response) == (LLMResponse("a"), LLMResponse("b"))
@@ -88,7 +88,7 @@ def test_the_cosine_is_clamped_to_0_to_1(vectors: Any, score: float, notes: str)
 )
 def test_an_invalid_pair_of_vectors_is_a_value_error(vectors: Any, message: str) -> None:
     with pytest.raises(UngradableError) as caught:
-        judged(Fixed(vectors))
+        judged(FixedVectors(vectors))
     assert isinstance(caught.value, ValueError)
     assert message in str(caught.value)
 
@@ -99,12 +99,12 @@ VECTOR = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=3, 
 @given(VECTOR, VECTOR)
 def test_any_finite_vectors_have_a_score(first: list[float], second: list[float]) -> None:
     assert -1.0000001 <= cosine_of_two([first, second], "x") <= 1.0000001
-    assert 0.0 <= judged(Fixed([first, second])).quality_score <= 1.0
+    assert 0.0 <= judged(FixedVectors([first, second])).quality_score <= 1.0
 
 
 def test_both_forms_work_with_adapters_that_have_one() -> None:
     first, second = LLMResponse("a"), LLMResponse("b")
-    for adapter in (Fixed([[1.0], [1.0]]), FixedAsync()):
+    for adapter in (FixedVectors([[1.0], [1.0]]), FixedVectorsAsync()):
         judge = EmbeddingSimilarityJudge(adapter, "mine")  # type: ignore[arg-type]
         expected = GradingResult(1.0, "cosine similarity 1.0000 by fixed", "mine", first, second)
         assert judge.judge(first, second, prompt="?", run_config=CONFIG) == expected
@@ -126,11 +126,11 @@ def test_offline_vectors_distinguish_similar_from_different() -> None:
 
 def test_an_empty_name_is_refused_before_any_call() -> None:
     with pytest.raises(ValueError, match="grader_id must name the judge"):
-        EmbeddingSimilarityJudge(Fixed([]), " ")  # type: ignore[arg-type]
+        EmbeddingSimilarityJudge(FixedVectors([]), " ")  # type: ignore[arg-type]
 
 
 def test_the_fingerprint_names_the_adapter() -> None:
-    one, other = Fixed([]), Fixed([])
+    one, other = FixedVectors([]), FixedVectors([])
     other.adapter_id = "other"
-    prints = [EmbeddingSimilarityJudge(adapter).fingerprint for adapter in (one, Fixed([]), other)]  # type: ignore[arg-type]
+    prints = [EmbeddingSimilarityJudge(adapter).fingerprint for adapter in (one, FixedVectors([]), other)]  # type: ignore[arg-type]
     assert prints[0] == prints[1] != prints[2]

@@ -56,7 +56,7 @@ def test_a_complete_only_adapter_gets_a_string() -> None:
     assert judged(LLMJudge(Plain())).quality_score == 0.75  # type: ignore[arg-type]
 
 
-class TestItsConfig:
+class TestConfig:
     def config(self, judge: LLMJudge, caller: RunConfig = CALLER) -> RunConfig:
         judged(judge, caller)
         adapter = judge.adapter
@@ -92,7 +92,7 @@ class TestItsConfig:
         assert before == CALLER
 
 
-class TestItsQuestion:
+class TestPrompt:
     def asked(self, baseline: str = "Paris.", candidate: str = "It is Paris.") -> ChatRequest:
         adapter = ScriptedAdapter(REPLY)
         LLMJudge(adapter).judge(
@@ -126,7 +126,7 @@ class TestItsQuestion:
         assert rule in RUBRIC
 
 
-class TestItsName:
+class TestName:
     def test_name_ends_in_the_hash_of_the_rubric(self) -> None:
         assert LLMJudge(ScriptedAdapter("")).grader_id == f"llm-judge@{RUBRIC_HASH}"
         assert LLMJudge(ScriptedAdapter(""), grader_id="mine").grader_id == f"mine@{RUBRIC_HASH}"
@@ -152,7 +152,7 @@ def test_the_fingerprint_changes_only_with_model_prompt_and_parameters(monkeypat
     assert len({*different, made()}) == len(different) + 1
 
 
-class TestItsReply:
+class TestReply:
     def test_reply_without_json_is_a_value_error_with_the_text(self) -> None:
         with pytest.raises(InvalidReply) as caught:
             judged(LLMJudge(ScriptedAdapter("It is rather good.")))

@@ -67,7 +67,7 @@ def served(server: FakeJudge, behaviour: str = "", **config: Any) -> ModelJudge:
     return ModelJudge(config={"prompt": "Is it right?", **config}, adapter=adapter)
 
 
-class TestAsking:
+class TestCalls:
     def test_a_reply_becomes_a_grade_with_its_provenance(self, server: FakeJudge) -> None:
         judge = served(server)
         judged = ask(judge, context(with_mark("It is Paris.", "right")))

@@ -114,7 +114,7 @@ def test_adapters_of_one_form_work_in_both(form: str) -> None:
     assert grade(form, OnlySync(), OnlyAsync()).quality_score == 1.0
 
 
-class Meeting:
+class Rendezvous:
     """Two adapters that each answer only when the other is called too."""
 
     adapter_id = "meeting"
@@ -129,7 +129,7 @@ class Meeting:
 
 def test_both_sides_are_called_concurrently() -> None:
     async def meet() -> GradingResult:
-        adapter: Any = Meeting(asyncio.Barrier(2))
+        adapter: Any = Rendezvous(asyncio.Barrier(2))
         return await GRADER.agrade(adapter, adapter, "2 + 2?", CONFIG)
 
     assert asyncio.run(asyncio.wait_for(meet(), 30)).quality_score == 1.0
@@ -160,7 +160,7 @@ def test_the_packages_adapters_work_in_both_forms_and_inside_a_running_loop() ->
         assert server.counts().requests == 4
 
 
-class TestBeingStopped:
+class TestCancellation:
     def test_a_cancelled_caller_cancels_both_sides(self) -> None:
         async def cancelled() -> list[str]:
             ended: list[str] = []

@@ -240,7 +240,7 @@ def test_a_truncated_reply_is_requested_again_with_a_sufficient_limit() -> None:
     assert asyncio.run(judged()) == (0.75, 2)
 
 
-class TestWhatIsRecorded:
+class TestRecordedDetails:
     def answered(self, behaviour: str, **params: Any) -> JudgeAnswer[JudgeVerdict]:
         async def asked() -> JudgeAnswer[JudgeVerdict]:
             async with FakeJudge() as server, adapter_at(server.base_url(behaviour)) as adapter:

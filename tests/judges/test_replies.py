@@ -35,7 +35,7 @@ def verdict(text: str) -> JudgeVerdict:
     return read_verdict(text, "quality_score", "notes")
 
 
-class TestWhatCame:
+class TestReply:
     def test_a_complete_reply_is_its_text(self) -> None:
         assert require_reply(LLMResponse(" yes ", finish_reason="stop")) == " yes "
         assert require_reply(LLMResponse("no one said how it ended")) == "no one said how it ended"
@@ -87,7 +87,7 @@ def test_every_reply_error_is_a_value_error_a_grader_error_and_carries_the_reply
     assert (error.type, error.fault, error.raw, str(error)) == (type_name, Fault.GRADER, "the whole reply", "why")
 
 
-class TestTheObject:
+class TestJsonObject:
     @pytest.mark.parametrize(
         "text",
         [
@@ -201,7 +201,7 @@ class TestTheObject:
         assert read_object(before + json.dumps(data) + after) == data
 
 
-class TestTheScore:
+class TestScoreValue:
     @pytest.mark.parametrize(("message", "score"), [("0", 0.0), ("1", 1.0), ("0.5", 0.5), ("1.0", 1.0), ("-0.0", 0.0)])
     def test_score_is_a_number_from_0_to_1(self, message: str, score: float) -> None:
         found = verdict(f'{{"quality_score": {message}}}').score
@@ -230,7 +230,7 @@ class TestTheScore:
             read_score({"score": value}, "score", "raw")
 
 
-class TestTheNotes:
+class TestNotes:
     def test_notes_are_optional(self) -> None:
         assert verdict('{"quality_score": 1}') == JudgeVerdict(1.0, "", None, {"quality_score": 1})
         assert verdict('{"quality_score": 1, "notes": null}').notes == ""

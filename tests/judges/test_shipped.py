@@ -38,7 +38,7 @@ def test_no_released_version_has_changed() -> None:
 
 
 @pytest.mark.parametrize("rubric", ALL, ids=lambda rubric: rubric.id)
-class TestEvery:
+class TestEveryShippedRubric:
     def test_it_shows_the_case_and_has_rules(self, rubric: ShippedRubric) -> None:
         assert shows_case(rubric.text)
         assert doubled(rubric.text) == []

@@ -36,7 +36,7 @@ class Adapter:
         return self.complete(prompt, run_config)
 
 
-class Shouting(str):
+class HostileString(str):
     """A string whose methods raise."""
 
     def __str__(self) -> str:
@@ -79,7 +79,9 @@ def test_an_invalid_response_is_named(reply: Any, message: str) -> None:
 def test_fields_of_a_wrong_type_are_unknown() -> None:
     odd: Any = "a lot"
     usage = Usage(input_tokens=odd, output_tokens=3, cost=float("nan"))
-    response = LLMResponse(Shouting(GOOD), model=odd, finish_reason=odd, usage=usage, latency_ms=odd, tool_calls=odd)
+    response = LLMResponse(
+        HostileString(GOOD), model=odd, finish_reason=odd, usage=usage, latency_ms=odd, tool_calls=odd
+    )
     found = judged(response)
     assert isinstance(found.result, GradeResult), found.result
     assert (found.result.score, found.usage) == (0.8, Usage(None, 3, None, None))

@@ -352,7 +352,7 @@ class TestRecording:
         assert response_digest(LLMResponse("a", latency_ms=1.0, model="m")) == response_digest(LLMResponse("a"))
 
 
-class TestItsStore:
+class TestStore:
     def test_a_passed_store_stays_open(self, tmp_path: Path) -> None:
         with SqliteStorage(tmp_path / "store.db") as store:
             with QualityLedger(store) as ledger:

@@ -25,7 +25,7 @@ MEMORY = {"MEMORY_DIR", "LETTA_MEMORY_DIR"}
 pytestmark = pytest.mark.skipif(not Path("/bin/sh").exists(), reason="needs a Unix shell")
 
 
-class Place:
+class SuiteFolder:
     """A suite's folder, with the program on its own PATH."""
 
     def __init__(self, home: Path) -> None:
@@ -42,8 +42,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def suite_folder(tmp_path: Path) -> SuiteFolder:
+    return SuiteFolder(tmp_path)
 
 
 class Talk(NamedTuple):
@@ -58,7 +58,7 @@ class Talk(NamedTuple):
 
 
 def talk(
-    place: Place,
+    suite_folder: SuiteFolder,
     asked: str | list[str] = "Where?",
     *,
     prepare: Callable[[LettaStub], None] = lambda _: None,
@@ -73,8 +73,8 @@ def talk(
     async def run() -> Talk:
         async with LettaStub(key=key) as letta:
             prepare(letta)
-            environment = {**place.environment, "LETTA_FAKE": fake}
-            more = {"folder": place.folder, "environment": environment, **(given or {})}
+            environment = {**suite_folder.environment, "LETTA_FAKE": fake}
+            more = {"folder": suite_folder.folder, "environment": environment, **(given or {})}
             async with create("letta_code", {"base_url": letta.url, **config}, context=context(**more)) as target:
                 sample = Sample(id=1, input=asked, extra_vars=dict(extra_vars or {}))
                 return Talk(await target.respond(sample), letta)
@@ -107,19 +107,19 @@ def turn(text: str) -> tuple[Message, ...]:
 # The exchange
 
 
-def test_the_program_gets_the_prompt_and_the_server_returns_the_trajectory(place: Place) -> None:
-    response, letta = talk(place, model=MODEL, api_key=KEY, key=KEY)
+def test_the_program_gets_the_prompt_and_the_server_returns_the_trajectory(suite_folder: SuiteFolder) -> None:
+    response, letta = talk(suite_folder, model=MODEL, api_key=KEY, key=KEY)
     assert response == Response(
         text="You said: Where?",
         trajectory=Trajectory((turn("Where?"),), {"human": "Where?"}),
         usage=Usage(900, 40, 300),
         latency_ms=response.latency_ms,
     )
-    assert place.calls() == [
+    assert suite_folder.calls() == [
         {
             "argv": ["--output-format", "stream-json", "--model", MODEL, "--yolo", "--new-agent", "-p"],
             "prompt": "Where?",
-            "cwd": str(place.folder),
+            "cwd": str(suite_folder.folder),
             "env": {"LETTA_BASE_URL": letta.url, "LETTA_API_KEY": KEY},
         }
     ]
@@ -131,22 +131,22 @@ def test_the_program_gets_the_prompt_and_the_server_returns_the_trajectory(place
     ]
 
 
-def test_the_texts_of_a_list_are_lines_of_one_prompt_and_one_turn(place: Place) -> None:
-    response, _ = talk(place, ["One", "in {pwd}", "Two {pwd}"])
-    prompt = f"One\nin {place.folder}\nTwo {place.folder}"
-    assert place.calls()[0]["prompt"] == prompt
+def test_the_texts_of_a_list_are_lines_of_one_prompt_and_one_turn(suite_folder: SuiteFolder) -> None:
+    response, _ = talk(suite_folder, ["One", "in {pwd}", "Two {pwd}"])
+    prompt = f"One\nin {suite_folder.folder}\nTwo {suite_folder.folder}"
+    assert suite_folder.calls()[0]["prompt"] == prompt
     assert response.trajectory == Trajectory((turn(prompt),), {"human": prompt})
 
 
-def test_a_prompt_can_be_any_text_of_any_length(place: Place) -> None:
+def test_a_prompt_can_be_any_text_of_any_length(suite_folder: SuiteFolder) -> None:
     prompt = "--new-agent \"; rm -rf / $(id) `id`\n'é😀" + "x" * 300_000
-    assert talk(place, prompt).response.text == f"You said: {prompt}"
+    assert talk(suite_folder, prompt).response.text == f"You said: {prompt}"
 
 
-def test_options_become_arguments(place: Place) -> None:
-    (place.folder / "skills").mkdir()
+def test_options_become_arguments(suite_folder: SuiteFolder) -> None:
+    (suite_folder.folder / "skills").mkdir()
     talk(
-        place,
+        suite_folder,
         model=MODEL,
         permission_mode="acceptEdits",
         flags="--memfs --name 'a b' --import ./agent.af --skills skills --import @letta/helper",
@@ -154,24 +154,24 @@ def test_options_become_arguments(place: Place) -> None:
         disallowed_tools=["Edit"],
         skills_dir="skills",
     )
-    skills = str(place.folder / "skills")
-    assert place.calls()[0]["argv"] == [
+    skills = str(suite_folder.folder / "skills")
+    assert suite_folder.calls()[0]["argv"] == [
         *("--output-format", "stream-json", "--model", MODEL, "--new-agent"),
         *("--skills", skills, "--allowedTools", "Bash,Read", "--disallowedTools", "Edit"),
-        *("--memfs", "--name", "a b", "--import", str(place.folder / "agent.af"), "--skills", skills),
+        *("--memfs", "--name", "a b", "--import", str(suite_folder.folder / "agent.af"), "--skills", skills),
         *("--import", "@letta/helper"),
         *("--permission-mode", "acceptEdits", "-p"),
     ]
 
 
-def test_without_a_model_the_program_uses_its_default(place: Place) -> None:
-    talk(place)
-    assert "--model" not in place.calls()[0]["argv"]
+def test_without_a_model_the_program_uses_its_default(suite_folder: SuiteFolder) -> None:
+    talk(suite_folder)
+    assert "--model" not in suite_folder.calls()[0]["argv"]
 
 
-def test_a_sample_can_set_variables(place: Place) -> None:
-    talk(place, extra_vars={"env": {"WHO": 7, "LETTA_API_KEY": None}}, api_key=KEY)
-    assert place.calls()[0]["env"].items() >= {"WHO": "7", "LETTA_API_KEY": ""}.items()
+def test_a_sample_can_set_variables(suite_folder: SuiteFolder) -> None:
+    talk(suite_folder, extra_vars={"env": {"WHO": 7, "LETTA_API_KEY": None}}, api_key=KEY)
+    assert suite_folder.calls()[0]["env"].items() >= {"WHO": "7", "LETTA_API_KEY": ""}.items()
 
 
 @pytest.mark.parametrize("variables", ["x", ["A"], {"": "x"}, {"A=B": "x"}, {5: "x"}])
@@ -184,10 +184,10 @@ def test_a_sample_without_a_message_is_refused() -> None:
     assert [problem.path for problem in create("letta_code", {}).problems_with(Sample(id=1, input=[]))] == ["input"]
 
 
-def test_it_can_run_in_its_own_folder(place: Place) -> None:
-    talk(place, "{pwd}", working_dir="work", sandbox=True, model=MODEL)
-    folder = str(place.folder / "work" / "gpt-4.1")
-    assert (place.calls()[0]["cwd"], place.calls()[0]["prompt"]) == (folder, folder)
+def test_it_can_run_in_its_own_folder(suite_folder: SuiteFolder) -> None:
+    talk(suite_folder, "{pwd}", working_dir="work", sandbox=True, model=MODEL)
+    folder = str(suite_folder.folder / "work" / "gpt-4.1")
+    assert (suite_folder.calls()[0]["cwd"], suite_folder.calls()[0]["prompt"]) == (folder, folder)
 
 
 @pytest.mark.parametrize(
@@ -199,21 +199,21 @@ def test_it_can_run_in_its_own_folder(place: Place) -> None:
     ],
 )
 def test_with_a_memory_workspace_it_runs_in_the_memory(
-    place: Place, config: dict[str, Any], extra_vars: dict[str, Any], folder: str
+    suite_folder: SuiteFolder, config: dict[str, Any], extra_vars: dict[str, Any], folder: str
 ) -> None:
-    home = place.folder.parent
+    home = suite_folder.folder.parent
     variables = {name: value.format(home=home) for name, value in extra_vars.get("env", {}).items()}
     given = {**extra_vars, "env": variables}
-    talk(place, memory_workspace=True, extra_vars=given, **config)
-    (call,) = place.calls()
+    talk(suite_folder, memory_workspace=True, extra_vars=given, **config)
+    (call,) = suite_folder.calls()
     assert call["cwd"] == str(home / folder)
     assert {call["env"][name] for name in MEMORY} == {str(home / folder)}
 
 
-def test_without_a_memory_workspace_there_is_no_memory_folder(place: Place) -> None:
-    talk(place, memory_dir="memory", extra_vars={"memory_dir": "own"})
-    (call,) = place.calls()
-    assert call["cwd"] == str(place.folder)
+def test_without_a_memory_workspace_there_is_no_memory_folder(suite_folder: SuiteFolder) -> None:
+    talk(suite_folder, memory_dir="memory", extra_vars={"memory_dir": "own"})
+    (call,) = suite_folder.calls()
+    assert call["cwd"] == str(suite_folder.folder)
     assert not MEMORY & set(call["env"])
 
 
@@ -233,15 +233,15 @@ def filled(count: int) -> Callable[[LettaStub], None]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
-def test_messages_are_read_page_by_page(place: Place, count: int) -> None:
-    response, _ = talk(place, prepare=filled(count))
+def test_messages_are_read_page_by_page(suite_folder: SuiteFolder, count: int) -> None:
+    response, _ = talk(suite_folder, prepare=filled(count))
     said = [message.content for message in response.steps.messages("assistant")]
     assert said == [str(number) for number in range(count)]
 
 
-def test_a_server_without_cursors_is_read_once(place: Place) -> None:
+def test_a_server_without_cursors_is_read_once(suite_folder: SuiteFolder) -> None:
     page = json.dumps([{"id": "message-1", "message_type": "assistant_message", "content": "Hi"}]).encode()
-    response, letta = talk(place, prepare=failing("list", page, page, page))
+    response, letta = talk(suite_folder, prepare=failing("list", page, page, page))
     assert response.steps.turns == ((Message("assistant", "Hi"),),)
     assert letta.operations().count("list") == 2
 
@@ -250,12 +250,12 @@ def test_a_server_without_cursors_is_read_once(place: Place) -> None:
     ("failure", "kind"),
     [(404, "status"), (b"{}", "bad_response"), (b"[5]", "bad_response"), (b"<html>", "bad_response")],
 )
-def test_an_answer_that_cannot_be_read_is_an_error(place: Place, failure: Failure, kind: str) -> None:
-    assert talk(place, prepare=failing("list", failure, failure)).fault[0] == kind
+def test_an_answer_that_cannot_be_read_is_an_error(suite_folder: SuiteFolder, failure: Failure, kind: str) -> None:
+    assert talk(suite_folder, prepare=failing("list", failure, failure)).fault[0] == kind
 
 
-def test_a_page_is_requested_again(place: Place) -> None:
-    assert talk(place, prepare=failing("list", 503, "drop")).response.text == "You said: Where?"
+def test_a_page_is_requested_again(suite_folder: SuiteFolder) -> None:
+    assert talk(suite_folder, prepare=failing("list", 503, "drop")).response.text == "You said: Where?"
 
 
 # Faults
@@ -270,11 +270,11 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="reads /proc")
 @pytest.mark.parametrize("fake", ["hang", "late-hang"])
-def test_at_its_deadline_it_is_killed_with_its_children(place: Place, fake: str) -> None:
-    response, letta = talk(place, fake=fake, timeout=3)
+def test_at_its_deadline_it_is_killed_with_its_children(suite_folder: SuiteFolder, fake: str) -> None:
+    response, letta = talk(suite_folder, fake=fake, timeout=3)
     assert response.error is not None
     assert (response.status, response.error.type) == ("timeout", "timeout")
-    pids = [int(pid) for pid in (place.folder.parent / "pids").read_text().split()]
+    pids = [int(pid) for pid in (suite_folder.folder.parent / "pids").read_text().split()]
     assert len(pids) == 2
     assert not any(alive(pid) for pid in pids)
     # what it did until then is on record
@@ -282,45 +282,45 @@ def test_at_its_deadline_it_is_killed_with_its_children(place: Place, fake: str)
     assert len(letta.agents) == (1 if fake == "late-hang" else 0)
 
 
-def test_a_crash_is_an_error_with_its_output(place: Place) -> None:
-    kind, message = talk(place, fake="crash").fault
+def test_a_crash_is_an_error_with_its_output(suite_folder: SuiteFolder) -> None:
+    kind, message = talk(suite_folder, fake="crash").fault
     assert kind == "status"
     assert message.startswith("letta ended with exit code 1; ")
     assert "no credits left" in message
     assert "the engine room is on fire" in message
-    response, _ = talk(place, fake="late-crash")
+    response, _ = talk(suite_folder, fake="late-crash")
     assert response.trajectory == Trajectory((turn("Where?"),))
 
 
 @pytest.mark.parametrize("fake", ["garbage", "error-result"])
-def test_invalid_output_is_a_bad_response(place: Place, fake: str) -> None:
-    kind, message = talk(place, fake=fake).fault
+def test_invalid_output_is_a_bad_response(suite_folder: SuiteFolder, fake: str) -> None:
+    kind, message = talk(suite_folder, fake=fake).fault
     assert kind == "bad_response"
     assert ("letta reported an error" if fake == "error-result" else "letta named no agent") in message
 
 
-def test_a_line_without_an_end_is_too_large(place: Place) -> None:
-    assert talk(place, fake="long-line").fault[0] == "too_large"
+def test_a_line_without_an_end_is_too_large(suite_folder: SuiteFolder) -> None:
+    assert talk(suite_folder, fake="long-line").fault[0] == "too_large"
 
 
-def test_a_second_attempt_may_succeed(place: Place) -> None:
-    once = {"env": {"LETTA_FAKE_ONCE": str(place.folder / "once")}}
-    response, _ = talk(place, fake="crash-once", max_retries=1, extra_vars=once)
+def test_a_second_attempt_may_succeed(suite_folder: SuiteFolder) -> None:
+    once = {"env": {"LETTA_FAKE_ONCE": str(suite_folder.folder / "once")}}
+    response, _ = talk(suite_folder, fake="crash-once", max_retries=1, extra_vars=once)
     assert response.text == "You said: Where?"
-    assert len(place.calls()) == 2
-    _, letta = talk(place, fake="late-crash", max_retries=2)
+    assert len(suite_folder.calls()) == 2
+    _, letta = talk(suite_folder, fake="late-crash", max_retries=2)
     assert letta.operations().count("create") == 3
     assert list(letta.agents) == [max(letta.agents)]
 
 
-def test_a_program_removed_since_is_an_error_of_the_call(place: Place) -> None:
+def test_a_program_removed_since_is_an_error_of_the_call(suite_folder: SuiteFolder) -> None:
     async def run() -> Response:
         async with create(
             "letta_code",
             {"base_url": "http://127.0.0.1:9"},
-            context=context(folder=place.folder, environment=place.environment),
+            context=context(folder=suite_folder.folder, environment=suite_folder.environment),
         ) as target:
-            (place.folder.parent / "bin" / "letta").unlink()
+            (suite_folder.folder.parent / "bin" / "letta").unlink()
             return await target.respond(Sample(id=1, input="x"))
 
     response = asyncio.run(run())
@@ -329,8 +329,8 @@ def test_a_program_removed_since_is_an_error_of_the_call(place: Place) -> None:
 
 
 @pytest.mark.parametrize("fake", ["", "late-crash"])
-def test_with_cleanup_its_agent_is_deleted(place: Place, fake: str) -> None:
-    _, letta = talk(place, fake=fake, given={"cleanup": True})
+def test_with_cleanup_its_agent_is_deleted(suite_folder: SuiteFolder, fake: str) -> None:
+    _, letta = talk(suite_folder, fake=fake, given={"cleanup": True})
     assert letta.agents == {}
     assert letta.operations()[-1] == "delete"
 
@@ -347,9 +347,11 @@ def test_without_the_program_the_error_names_what_to_install(tmp_path: Path) -> 
     assert "--cached DIR" in str(caught.value)
 
 
-def test_missing_folders_are_reported_at_opening(place: Place) -> None:
+def test_missing_folders_are_reported_at_opening(suite_folder: SuiteFolder) -> None:
     target = create(
-        "letta_code", {"skills_dir": "no"}, context=context(folder=place.folder, environment=place.environment)
+        "letta_code",
+        {"skills_dir": "no"},
+        context=context(folder=suite_folder.folder, environment=suite_folder.environment),
     )
     with pytest.raises(ConfigError, match="skills_dir"):
         asyncio.run(target.open())
@@ -377,15 +379,15 @@ def test_an_option_that_letta_leaves_empty_is_not_passed() -> None:
 # Secrets
 
 
-def test_the_key_is_in_no_listing_and_no_error(place: Place) -> None:
+def test_the_key_is_in_no_listing_and_no_error(suite_folder: SuiteFolder) -> None:
     target = create("letta_code", {"api_key": KEY, "flags": f"--token {KEY}"})
     assert target.shown == {"api_key": "***", "flags": "--token ***"}
-    kind, message = talk(place, fake="leak", api_key=KEY).fault
+    kind, message = talk(suite_folder, fake="leak", api_key=KEY).fault
     assert (kind, message) == ("status", "letta ended with exit code 1; the key is ***")
 
 
-def test_a_key_echoed_by_the_agent_is_not_stored(place: Place) -> None:
-    response, _ = talk(place, f"It is {KEY}", api_key=KEY)
+def test_a_key_echoed_by_the_agent_is_not_stored(suite_folder: SuiteFolder) -> None:
+    response, _ = talk(suite_folder, f"It is {KEY}", api_key=KEY)
     assert response.text == "You said: It is ***"
     assert KEY not in repr(response)
 
@@ -411,29 +413,29 @@ async def given(client: AsyncLetta, sample: Sample) -> str:
 
 
 def test_a_factory_creates_the_agent_and_sets_variables(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    suite_folder: SuiteFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "site" / "letta_client"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(CLIENT)
     monkeypatch.syspath_prepend(str(package.parent))
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    (place.folder / "factory.py").write_text(FACTORY)
+    (suite_folder.folder / "factory.py").write_text(FACTORY)
     script = "factory.py:given"
 
     async def run() -> Response:
-        spec = CodeSpec(str(place.folder), (CodeRequest("agent_factory", script),))
+        spec = CodeSpec(str(suite_folder.folder), (CodeRequest("agent_factory", script),))
         async with LettaStub() as letta, WorkerPool(spec, size=1) as pool:
             await pool.start()
             letta.add_agent()
             options = {"base_url": letta.url, "agent_script": script, "api_key": "k", "memory_workspace": True}
-            more = {"folder": place.folder, "environment": place.environment, "pool": pool}
+            more = {"folder": suite_folder.folder, "environment": suite_folder.environment, "pool": pool}
             async with create("letta_code", options, context=context(**more)) as target:
                 return await target.respond(Sample(id=1, input="Where?"))
 
     monkeypatch.setenv("HOME", str(tmp_path))
     assert asyncio.run(run()).text == "You said: Where?"
-    (call,) = place.calls()
+    (call,) = suite_folder.calls()
     memory = tmp_path / ".letta" / "agents" / "agent-1" / "memory"
     assert call["argv"][3:] == ["--agent", "agent-1", "-p"]
     assert call["cwd"] == str(memory)

@@ -39,7 +39,7 @@ def suite(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Judging(NamedTuple):
+class JudgeCall(NamedTuple):
     judged: MeteredResult
     letta: LettaStub
 
@@ -73,16 +73,16 @@ def ask(
     key: str | None = None,
     environment: Mapping[str, str] | None = None,
     **config: Any,
-) -> Judging:
+) -> JudgeCall:
     """The grade by a judge on a stub, and the stub."""
 
-    async def run() -> Judging:
+    async def run() -> JudgeCall:
         async with LettaStub(behaviour, key=key) as letta:
             prepare(letta)
             source = {} if "agent_id" in config else {"agent_file": "judge.af"}
             options = {"prompt": "Is it right?", "base_url": letta.url, **source, **config}
             grader = placed(suite, environment, **options)
-            return Judging(await grader.agrade(GradeContext(sample, submission)), letta)
+            return JudgeCall(await grader.agrade(GradeContext(sample, submission)), letta)
 
     return asyncio.run(run())
 
@@ -116,7 +116,7 @@ def startup_problems(suite: Path, **config: Any) -> str:
     return str(caught.value)
 
 
-class TestTheExchange:
+class TestExchange:
     def test_the_call_of_the_tool_is_the_grade(self, suite: Path) -> None:
         judging = ask(suite)
         grade = judging.grade
@@ -361,7 +361,7 @@ class TestFailures:
         assert KEY not in judging.error[1]
 
 
-class TestTheConfig:
+class TestConfig:
     def test_a_missing_agent_is_refused_with_the_remedy(self) -> None:
         assert problems_of(prompt="x") == {
             "agent_file": "name the agent that judges, here or by agent_id; the one that letta-evals 0.5 to 0.19.0"
@@ -493,7 +493,7 @@ class TestInASuite:
         assert sorted(letta.operations()) == sorted(["import", "send", "delete"] * 4 + ["state"] * 2)
 
 
-class TestTheFingerprint:
+class TestFingerprint:
     BASE: Mapping[str, Any] = {"prompt": "x", "agent_file": "judge.af"}
 
     @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_tools_and_parameters_of_agent_factories_can_be_created() -> None:
         BaseTool().run()
 
 
-class TestTheRealClient:
+class TestRealClient:
     @pytest.fixture
     def client(self, tmp_path: Path) -> Iterator[None]:
         """A package with the paths of the real one, and pydantic's construction without validation."""

@@ -49,24 +49,24 @@ def blocks(seed: Callable[[str], str]) -> Blocks:
     return found
 
 
-class Loaded(NamedTuple):
+class GraderCalls(NamedTuple):
     manifest: Manifest
     results: list[TaskResult]
 
 
 def run(
     folder: Path, reference: str, calls: Sequence[tuple[Sample, str]], setup: str | None = None, suite: Any = None
-) -> Loaded:
+) -> GraderCalls:
     """Calls one grader in a real pool, a job for each call."""
 
-    async def body() -> Loaded:
+    async def body() -> GraderCalls:
         spec = CodeSpec(folder=str(folder), requests=(CodeRequest("grader", reference),), setup=setup)
         async with WorkerPool(spec, size=1) as pool:
             manifest = await pool.start()
             if suite is not None:
                 await pool.set_up(suite)
             jobs = [pool.run(Job(sample, (Task("grader", reference, submission),))) for sample, submission in calls]
-            return Loaded(manifest, [results[0] for results in await asyncio.gather(*jobs)])
+            return GraderCalls(manifest, [results[0] for results in await asyncio.gather(*jobs)])
 
     return asyncio.run(body())
 

@@ -66,7 +66,7 @@ def grades(found: list[Record]) -> dict[tuple[str, int, str], tuple[Any, ...]]:
     }
 
 
-class TestTheSameSuite:
+class TestSameSuite:
     def suite(self, agent: EchoAgent, judge: FakeJudge) -> dict[str, Any]:
         texts = [
             (with_mark("The capital is Paris.", "good"), "Paris"),

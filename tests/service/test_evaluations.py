@@ -520,7 +520,7 @@ class TestReading:
         }
 
 
-class TestActing:
+class TestActions:
     def test_a_run_in_the_wrong_state_is_a_conflict(self, call: Call, asked: dict[str, Any]) -> None:
         run = start(call, asked).data["id"]
         ended(call, run)
@@ -624,7 +624,7 @@ class TestScopes:
         assert start(call, asked, **call_with("run")).error["code"] == "URL_NOT_ALLOWED", "loopback is out of bounds"
 
 
-class TestTargetsThatAreAllowed:
+class TestAllowedTargets:
     @pytest.fixture
     def settings(self, tmp_path: Path) -> ServeSettings:
         return ServeSettings(store=str(tmp_path / "store.db"), allow_target=("command", "letta_agent"))
@@ -641,7 +641,7 @@ class TestTargetsThatAreAllowed:
         assert "target.base_url" in answer.error["message"]
 
 
-class TestGradersOfTheOperator:
+class TestOperatorGraders:
     @pytest.fixture
     def settings(self, tmp_path: Path) -> ServeSettings:
         folder = tmp_path / "graders"

@@ -99,7 +99,7 @@ def test_a_full_disk_is_reported_and_runs_continue_when_there_is_space_again(tmp
         assert set(agent.calls) == {f"q {n}" for n in range(100)}
 
 
-class TestASyncThatFails:
+class TestFailingSync:
     @staticmethod
     def under_strace(folder: Path) -> list[str]:
         # -D: the server, not strace, is the process that the test knows and ends

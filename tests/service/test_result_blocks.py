@@ -293,7 +293,7 @@ class CountingDatabase:
         return [row[3] for row in self._connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
 
 
-class Sized(NamedTuple):
+class SizedRun(NamedTuple):
     """A run of some size, and its reader."""
 
     database: CountingDatabase
@@ -305,7 +305,7 @@ SMALL, LARGE = 1_000, 20_000
 
 
 @pytest.fixture(scope="module")
-def sized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Sized]]:
+def sized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, SizedRun]]:
     """Two runs, one twenty times as large; each has one timeout and one tag at seven tenths."""
     found = {}
     with pytest.MonkeyPatch.context() as patch:
@@ -329,7 +329,7 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Sized]
                 with storage._pool.writing() as connection:
                     sqlite_records.put_rows(connection, rows)
                 index = BlockIndexes(storage.database, storage).build(run, "r")
-            found[size] = Sized(CountingDatabase(path), index.ranges, size)
+            found[size] = SizedRun(CountingDatabase(path), index.ranges, size)
         yield found
 
 
@@ -353,7 +353,7 @@ PAGES = {
 @pytest.mark.parametrize("with_index", [True, False], ids=["index", "no index"])
 @pytest.mark.parametrize("left", [None, 900], ids=["first", "deepest"])
 def test_a_page_costs_the_same_at_any_size(
-    sized: dict[int, Sized], where: ResultFilter, with_index: bool, left: int | None
+    sized: dict[int, SizedRun], where: ResultFilter, with_index: bool, left: int | None
 ) -> None:
     steps = {}
     for size, (database, ranges, _) in sized.items():
@@ -370,7 +370,7 @@ def test_a_page_costs_the_same_at_any_size(
     assert steps[LARGE] <= 2 * steps[SMALL] + 100
 
 
-def test_skipping_costs_no_more_than_a_few_pages(sized: dict[int, Sized]) -> None:
+def test_skipping_costs_no_more_than_a_few_pages(sized: dict[int, SizedRun]) -> None:
     database, _, _ = sized[LARGE]
     one_page = 0
     for skip, most in ((0, 1), (2_000, 45)):  # as many times the rows of the page

@@ -119,7 +119,7 @@ def tables(service: Service) -> dict[str, int]:
     return {name: service.database.read(f"SELECT count(*) FROM {name}")[0][0] for name in names}
 
 
-class TestWhatIsShown:
+class TestTrialResult:
     def test_request_raw_answer_and_what_was_read(self, call: Call, agent: EchoAgent) -> None:
         answer = attempt(call, agent_endpoint_url=agent.url, input="héllo", timeout_s=5)
         assert answer.status == 200

@@ -27,13 +27,13 @@ KINDS = ["openai", "anthropic", "gemini", "ollama", "vllm"]
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}}
 
 
-class Asked(NamedTuple):
+class RecordedRequest(NamedTuple):
     path: str
     headers: dict[str, str]
     body: Any
 
 
-class Told(NamedTuple):
+class ScriptedResponse(NamedTuple):
     body: Any
     status: int = 200
 
@@ -45,9 +45,9 @@ class Told(NamedTuple):
 class Server:
     """A provider that returns these answers in order, repeats the last one, and records its requests."""
 
-    def __init__(self, *answers: Told) -> None:
+    def __init__(self, *answers: ScriptedResponse) -> None:
         self._answers = answers
-        self.asked: list[Asked] = []
+        self.asked: list[RecordedRequest] = []
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -66,41 +66,43 @@ class Server:
 
     async def _answer(self, request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.asked.append(Asked(request.path_qs, headers, await request.json()))
+        self.asked.append(RecordedRequest(request.path_qs, headers, await request.json()))
         report = self._answers[min(len(self.asked), len(self._answers)) - 1]
         if report.is_stream:
             return web.Response(text=report.body, content_type="text/event-stream")
         return web.json_response(report.body, status=report.status)
 
 
-def chat(content: str | None = "Paris", finish: str = "stop", calls: list[dict[str, Any]] | None = None) -> Told:
+def chat(
+    content: str | None = "Paris", finish: str = "stop", calls: list[dict[str, Any]] | None = None
+) -> ScriptedResponse:
     message: dict[str, Any] = {"role": "assistant", "content": content}
     if calls:
         message["tool_calls"] = calls
     choice = {"index": 0, "message": message, "finish_reason": finish}
     usage = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
-    return Told({"id": "c", "model": "m", "choices": [choice], "usage": usage})
+    return ScriptedResponse({"id": "c", "model": "m", "choices": [choice], "usage": usage})
 
 
 def function_call(ident: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-RESPONSES = Told(
+RESPONSES = ScriptedResponse(
     {
         "status": "completed",
         "output": [{"type": "message", "content": [{"type": "output_text", "text": "Paris"}]}],
         "usage": {"input_tokens": 10, "output_tokens": 2},
     }
 )
-MESSAGES = Told(
+MESSAGES = ScriptedResponse(
     {
         "content": [{"type": "text", "text": "Paris"}],
         "stop_reason": "end_turn",
         "usage": {"input_tokens": 10, "output_tokens": 2},
     }
 )
-GENERATED = Told(
+GENERATED = ScriptedResponse(
     {
         "candidates": [{"content": {"parts": [{"text": "Paris"}]}, "finishReason": "STOP"}],
         "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 2},
@@ -110,12 +112,12 @@ GENERATED = Told(
 
 async def asking(
     kind: str,
-    answers: tuple[Told, ...],
+    answers: tuple[ScriptedResponse, ...],
     sample: Sample,
     settings: AdapterSettings,
     environment: Mapping[str, str],
     config: Any,
-) -> tuple[Response, list[Asked]]:
+) -> tuple[Response, list[RecordedRequest]]:
     async with Server(*answers) as server:
         given = {"model": "m", "base_url": server.url, **config}
         async with create(kind, given, context=context(environment=environment, settings=settings)) as target:
@@ -124,13 +126,13 @@ async def asking(
 
 
 def ask(
-    *answers: Told,
+    *answers: ScriptedResponse,
     sample: Sample = PARIS,
     kind: str = "openai",
     settings: AdapterSettings = QUICK,
     environment: Mapping[str, str] | None = None,
     **config: Any,
-) -> tuple[Response, list[Asked]]:
+) -> tuple[Response, list[RecordedRequest]]:
     """The response of a target with this config, and the requests to its provider."""
     return asyncio.run(asking(kind, answers or (chat(),), sample, settings, environment or {}, config))
 
@@ -146,7 +148,7 @@ def problems_of(kind: str = "openai", **config: Any) -> dict[str, str]:
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
-def refusal(report: Told, kind: str = "openai", **config: Any) -> str:
+def refusal(report: ScriptedResponse, kind: str = "openai", **config: Any) -> str:
     """The config error of a provider that refuses every call, after one request."""
 
     async def run() -> str:
@@ -162,7 +164,7 @@ def refusal(report: Told, kind: str = "openai", **config: Any) -> str:
     return asyncio.run(run())
 
 
-class TestTheRequest:
+class TestRequest:
     def test_openais_chat_completions(self) -> None:
         response, [asked] = ask(
             api_key=KEY,
@@ -357,13 +359,13 @@ class TestConversations:
         )
 
     def test_a_turn_without_usage_leaves_the_sum_unknown(self) -> None:
-        silent = Told({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
+        silent = ScriptedResponse({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]})
         response, _ = ask(chat("1"), silent, sample=Sample(id=1, input=["a", "b"]))
         assert response.usage is None
 
     def test_the_cost_before_a_failure_is_stored(self) -> None:
         response, asked = ask(
-            chat("1"), Told({"error": {"message": "too long"}}, 400), sample=Sample(id=1, input=["a", "b"])
+            chat("1"), ScriptedResponse({"error": {"message": "too long"}}, 400), sample=Sample(id=1, input=["a", "b"])
         )
         assert (len(asked), response.status, response.text, response.usage) == (2, "error", None, Usage(10, 2, 4))
         assert response.error is not None
@@ -414,10 +416,12 @@ class TestTools:
         """`forbidden_tools` and `max_tool_calls` must see a web search that was turned on by params."""
         found = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Paris"}]}
         search = {"type": "web_search_call", "id": "w1", "status": "completed"}
-        output = Told({"status": "completed", "output": [search, found]})
+        output = ScriptedResponse({"status": "completed", "output": [search, found]})
         used = {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "capital"}}
         back = {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []}
-        blocks = Told({"content": [used, back, {"type": "text", "text": "Paris"}], "stop_reason": "end_turn"})
+        blocks = ScriptedResponse(
+            {"content": [used, back, {"type": "text", "text": "Paris"}], "stop_reason": "end_turn"}
+        )
         sample = Sample(id=1, input=["a", "b"])
         for answer, options in (
             (output, {"api": "responses", "params": {"tools": [{"type": "web_search"}]}}),
@@ -440,22 +444,27 @@ class TestTools:
         chunks = [{"choices": [{"index": 0, "delta": {"tool_calls": [piece]}}]} for piece in pieces]
         end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
         stream = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in [*chunks, end]) + "data: [DONE]\n\n"
-        response, [asked] = ask(Told(stream), tools=self.TOOLS, stream=True)
+        response, [asked] = ask(ScriptedResponse(stream), tools=self.TOOLS, stream=True)
         assert (asked.body["stream"], asked.body["stream_options"]) == (True, {"include_usage": True})
         assert response.trajectory is not None
         assert list(response.trajectory.tool_calls()) == [ToolCall("weather", '{"city": "Paris"}', "c1")]
 
 
-class TestHowAnAnswerEnded:
+class TestFinishReasons:
     @pytest.mark.parametrize(
         ("report", "kind", "text", "remark"),
         [
             (chat("Par", "length"), "openai", "Par", "length"),
             (chat("", "content_filter"), "openai", "", "content_filter"),
-            (Told({**MESSAGES.body, "stop_reason": "max_tokens"}), "anthropic", "Paris", "length (max_tokens)"),
-            (Told({**MESSAGES.body, "stop_reason": "refusal"}), "anthropic", "Paris", "refusal"),
             (
-                Told({"promptFeedback": {"blockReason": "SAFETY"}}),
+                ScriptedResponse({**MESSAGES.body, "stop_reason": "max_tokens"}),
+                "anthropic",
+                "Paris",
+                "length (max_tokens)",
+            ),
+            (ScriptedResponse({**MESSAGES.body, "stop_reason": "refusal"}), "anthropic", "Paris", "refusal"),
+            (
+                ScriptedResponse({"promptFeedback": {"blockReason": "SAFETY"}}),
                 "gemini",
                 "",
                 "content_filter (SAFETY)",
@@ -463,7 +472,7 @@ class TestHowAnAnswerEnded:
         ],
     )
     def test_the_trajectory_has_the_finish_reason(
-        self, report: Told, kind: str, text: str, remark: str, caplog: pytest.LogCaptureFixture
+        self, report: ScriptedResponse, kind: str, text: str, remark: str, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.WARNING, "gradeline"):
             response, _ = ask(report, kind=kind)
@@ -505,17 +514,17 @@ class TestFailures:
         ("status", "error_type", "requests"), [(400, "status", 1), (500, "status", 3), (429, "rate_limited", 3)]
     )
     def test_a_failed_call_is_a_response(self, status: int, error_type: str, requests: int) -> None:
-        response, asked = ask(Told({"error": {"message": "no"}}, status))
+        response, asked = ask(ScriptedResponse({"error": {"message": "no"}}, status))
         assert response.error is not None
         assert (response.status, response.error.type, len(asked)) == ("error", error_type, requests)
 
     def test_a_broken_stream_is_not_an_answer(self) -> None:
-        response, _ = ask(Told('data: {"choices": []}\n\n'), stream=True, retries=0)
+        response, _ = ask(ScriptedResponse('data: {"choices": []}\n\n'), stream=True, retries=0)
         assert response.error is not None
         assert response.error.type == "truncated"
 
     def test_a_refused_key(self) -> None:
-        report = Told({"error": {"message": f"Incorrect API key provided: {KEY}"}}, 401)
+        report = ScriptedResponse({"error": {"message": f"Incorrect API key provided: {KEY}"}}, 401)
         assert refusal(report, api_key=KEY) == (
             "openai: api_key: URL refused it: 'Incorrect API key provided: ***' (HTTP 401);"
             " check the key and its permissions"
@@ -527,25 +536,29 @@ class TestFailures:
     def test_geminis_invalid_key_is_a_bad_request(self) -> None:
         details = [{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}]
         error = {"code": 400, "message": "API key not valid.", "status": "INVALID_ARGUMENT", "details": details}
-        assert refusal(Told({"error": error}, 400), "gemini").startswith(
+        assert refusal(ScriptedResponse({"error": error}, 400), "gemini").startswith(
             "gemini: api_key: URL refused it: 'API key not"
         )
 
     @pytest.mark.parametrize("status", [403, 401])
     def test_no_permission(self, status: int) -> None:
-        assert "api_key: URL refused it" in refusal(Told({"error": {"message": "Not yours."}}, status))
+        assert "api_key: URL refused it" in refusal(ScriptedResponse({"error": {"message": "Not yours."}}, status))
 
     def test_one_flagged_input_does_not_end_the_run(self) -> None:
-        response, asked = ask(Told({"error": {"code": 403, "message": "your input was flagged"}}, 403))
+        response, asked = ask(ScriptedResponse({"error": {"code": 403, "message": "your input was flagged"}}, 403))
         assert response.error is not None
         assert (response.error.type, len(asked)) == ("status", 1)
 
     def test_an_unknown_model(self) -> None:
-        report = Told({"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, 404)
+        report = ScriptedResponse(
+            {"error": {"message": "The model `m` does not exist", "code": "model_not_found"}}, 404
+        )
         assert refusal(report) == (
             "openai: model: URL refused 'm': 'The model `m` does not exist' (HTTP 404); check model and base_url"
         )
-        assert "model: URL refused 'm'" in refusal(Told({"error": {"message": "m is not a valid model ID"}}, 400))
+        assert "model: URL refused 'm'" in refusal(
+            ScriptedResponse({"error": {"message": "m is not a valid model ID"}}, 400)
+        )
 
     @pytest.mark.parametrize(
         ("kind", "status", "error"),
@@ -561,7 +574,7 @@ class TestFailures:
         ],
     )
     def test_a_used_up_account(self, kind: str, status: int, error: dict[str, Any]) -> None:
-        assert refusal(Told({"type": "error", "error": error}, status), kind) == (
+        assert refusal(ScriptedResponse({"type": "error", "error": error}, status), kind) == (
             f"{kind}: the account is used up; URL answered '{error['message']}' (HTTP {status}); top it up, or wait"
         )
 
@@ -592,7 +605,7 @@ class TestOpening:
     def test_key_and_address_come_from_the_environment_of_the_suite(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "of-this-process")
 
-        async def run() -> list[Asked]:
+        async def run() -> list[RecordedRequest]:
             async with Server(chat()) as server:
                 environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": server.url}
                 async with create("openai", {"model": "m"}, context=context(environment=environment)) as target:

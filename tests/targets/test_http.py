@@ -17,7 +17,7 @@ from gradeline.testing.fault_server import FAULTS, FaultServer
 from gradeline.transport import PublicOnly, Transport
 
 
-class Asked(NamedTuple):
+class RecordedRequest(NamedTuple):
     method: str
     path: str
     headers: dict[str, str]
@@ -28,13 +28,13 @@ class Asked(NamedTuple):
         return json.loads(self.body)
 
 
-class Told(NamedTuple):
+class ScriptedResponse(NamedTuple):
     body: bytes
     kind: str | None = "application/json"
     status: int = 200
 
 
-Answering = Callable[[Asked], Told]
+Answering = Callable[[RecordedRequest], ScriptedResponse]
 
 
 class Agent:
@@ -42,7 +42,7 @@ class Agent:
 
     def __init__(self, answer: Answering) -> None:
         self._answer = answer
-        self.asked: list[Asked] = []
+        self.asked: list[RecordedRequest] = []
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -60,7 +60,9 @@ class Agent:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         method, path, _ = head[0].split(" ")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
-        asked = Asked(method, path, headers, await reader.readexactly(int(headers.get("content-length", "0"))))
+        asked = RecordedRequest(
+            method, path, headers, await reader.readexactly(int(headers.get("content-length", "0")))
+        )
         self.asked.append(asked)
         reason = self._answer(asked)
         lines = [f"HTTP/1.1 {reason.status} OK", f"Content-Length: {len(reason.body)}", "Connection: close"]
@@ -71,18 +73,18 @@ class Agent:
         writer.close()
 
 
-def says(value: object) -> Told:
-    return Told(json.dumps(value).encode())
+def says(value: object) -> ScriptedResponse:
+    return ScriptedResponse(json.dumps(value).encode())
 
 
 def talk(
-    answer: Answering | Told, sample: Sample | None = None, secrets: tuple[str, ...] = (), **config: Any
-) -> tuple[Response, list[Asked]]:
+    answer: Answering | ScriptedResponse, sample: Sample | None = None, secrets: tuple[str, ...] = (), **config: Any
+) -> tuple[Response, list[RecordedRequest]]:
     """The response of a target with this config, and the requests to its agent."""
 
-    async def run() -> tuple[Response, list[Asked]]:
+    async def run() -> tuple[Response, list[RecordedRequest]]:
         fixed = answer
-        async with Agent((lambda _: fixed) if isinstance(fixed, Told) else fixed) as agent:
+        async with Agent((lambda _: fixed) if isinstance(fixed, ScriptedResponse) else fixed) as agent:
             config["url"] = agent.url + config.get("url", "/ask")
             async with create("http", {"retries": 0, **config}, secrets) as target:
                 return await target.respond(sample or Sample(id=1, input="Where?")), agent.asked
@@ -90,14 +92,14 @@ def talk(
     return asyncio.run(run())
 
 
-def text_of(reason: Told, **config: Any) -> str:
+def text_of(reason: ScriptedResponse, **config: Any) -> str:
     response, _ = talk(reason, **config)
     assert response.error is None, response.error
     assert response.text is not None
     return response.text
 
 
-def fault_of(reason: Told | Answering, **config: Any) -> tuple[str, str]:
+def fault_of(reason: ScriptedResponse | Answering, **config: Any) -> tuple[str, str]:
     response, _ = talk(reason, **config)
     assert response.error is not None, response
     assert (response.status == "timeout") is (response.error.type == "timeout")
@@ -255,18 +257,18 @@ def test_an_output_path_returns_strings_unchanged_and_data_as_json(path: str, te
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        (Told(b"Paris.", "text/plain"), "Paris."),
-        (Told(b"\xef\xbb\xbfParis.", "text/plain; charset=utf-8"), "Paris."),
-        (Told("Zürich".encode("latin-1"), "text/plain; charset=ISO-8859-1"), "Zürich"),
-        (Told(b'{"response": "x"}', "text/plain"), '{"response": "x"}'),
-        (Told(b'{"response": "x"}', None), "x"),
-        (Told(b"Paris.", None), "Paris."),
-        (Told(b"<b>Paris</b>", "text/html"), "<b>Paris</b>"),
-        (Told(b'\xef\xbb\xbf{"response": "x"}'), "x"),
-        (Told(b'{"response": "x"}', "application/problem+json; charset=utf-8"), "x"),
+        (ScriptedResponse(b"Paris.", "text/plain"), "Paris."),
+        (ScriptedResponse(b"\xef\xbb\xbfParis.", "text/plain; charset=utf-8"), "Paris."),
+        (ScriptedResponse("Zürich".encode("latin-1"), "text/plain; charset=ISO-8859-1"), "Zürich"),
+        (ScriptedResponse(b'{"response": "x"}', "text/plain"), '{"response": "x"}'),
+        (ScriptedResponse(b'{"response": "x"}', None), "x"),
+        (ScriptedResponse(b"Paris.", None), "Paris."),
+        (ScriptedResponse(b"<b>Paris</b>", "text/html"), "<b>Paris</b>"),
+        (ScriptedResponse(b'\xef\xbb\xbf{"response": "x"}'), "x"),
+        (ScriptedResponse(b'{"response": "x"}', "application/problem+json; charset=utf-8"), "x"),
     ],
 )
-def test_a_body_that_is_not_json_is_the_text(reason: Told, text: str) -> None:
+def test_a_body_that_is_not_json_is_the_text(reason: ScriptedResponse, text: str) -> None:
     assert text_of(reason) == text
 
 
@@ -278,23 +280,23 @@ def test_a_body_that_is_not_json_is_the_text(reason: Told, text: str) -> None:
         says({"choices": []}),
         says([]),
         says(None),
-        Told(b""),
-        Told(b" \n", "text/plain"),
-        Told(b"", None, 204),
-        Told(b"Paris."),
-        Told(b'{"response": NaN}'),
-        Told(b'{"response": "x", "n": 1e999}'),
-        Told(b'{"response": "x", "n": ' + b"9" * 5000 + b"}"),
-        Told(b'{"response": "x", "response": "y"}'),
-        Told(b"[" * 100_000 + b"]" * 100_000),
-        Told(b'{"response": "x", "a": ' + b"[" * 300 + b"]" * 300 + b"}"),
-        Told(b'{"response": "a\nb"}'),
-        Told(b'{"response": "\xff"}'),
-        Told(b"<!DOCTYPE html><html>Sorry</html>", "text/html"),
-        Told(b"data: x\n\n", "text/event-stream"),
+        ScriptedResponse(b""),
+        ScriptedResponse(b" \n", "text/plain"),
+        ScriptedResponse(b"", None, 204),
+        ScriptedResponse(b"Paris."),
+        ScriptedResponse(b'{"response": NaN}'),
+        ScriptedResponse(b'{"response": "x", "n": 1e999}'),
+        ScriptedResponse(b'{"response": "x", "n": ' + b"9" * 5000 + b"}"),
+        ScriptedResponse(b'{"response": "x", "response": "y"}'),
+        ScriptedResponse(b"[" * 100_000 + b"]" * 100_000),
+        ScriptedResponse(b'{"response": "x", "a": ' + b"[" * 300 + b"]" * 300 + b"}"),
+        ScriptedResponse(b'{"response": "a\nb"}'),
+        ScriptedResponse(b'{"response": "\xff"}'),
+        ScriptedResponse(b"<!DOCTYPE html><html>Sorry</html>", "text/html"),
+        ScriptedResponse(b"data: x\n\n", "text/event-stream"),
     ],
 )
-def test_an_invalid_answer_is_a_bad_response(reason: Told) -> None:
+def test_an_invalid_answer_is_a_bad_response(reason: ScriptedResponse) -> None:
     kind, message = fault_of(reason)
     assert kind == "bad_response"
     assert len(message.encode()) < 2048 + 600
@@ -308,8 +310,8 @@ def test_an_answer_without_the_field_is_a_bad_response_with_an_excerpt(path: str
 
 
 def test_an_output_path_requires_json_whatever_the_content_type() -> None:
-    assert text_of(Told(b'{"a": "x"}', "text/plain"), response={"output": "a"}) == "x"
-    assert fault_of(Told(b"<html>busy</html>", "text/html"), response={"output": "a"})[0] == "bad_response"
+    assert text_of(ScriptedResponse(b'{"a": "x"}', "text/plain"), response={"output": "a"}) == "x"
+    assert fault_of(ScriptedResponse(b"<html>busy</html>", "text/html"), response={"output": "a"})[0] == "bad_response"
 
 
 @pytest.mark.parametrize(
@@ -320,7 +322,7 @@ def test_an_output_path_requires_json_whatever_the_content_type() -> None:
     ],
 )
 def test_text_that_cannot_be_stored_is_cleaned_with_a_flag(body: bytes, text: str) -> None:
-    response, _ = talk(Told(body))
+    response, _ = talk(ScriptedResponse(body))
     assert (response.text, response.cleaned, response.status) == (text, True, "success")
 
 
@@ -381,7 +383,7 @@ def test_an_agent_without_a_mapping_leaves_tool_calls_unknown() -> None:
 
 
 def test_one_turn_without_tool_calls_leaves_those_of_the_conversation_unknown() -> None:
-    def agent(request: Asked) -> Told:
+    def agent(request: RecordedRequest) -> ScriptedResponse:
         return says({"text": "x", "calls": [{"name": "f"}]} if request.data["input"] == "a" else {"text": "y"})
 
     response, _ = talk(agent, Sample(id=1, input=["a", "b"]), response={"tool_calls": "calls"})
@@ -513,7 +515,7 @@ def test_a_trajectory_is_split_into_turns_by_the_messages_of_the_user() -> None:
 # Turns and sessions
 
 
-def session_agent(asked: Asked) -> Told:
+def session_agent(asked: RecordedRequest) -> ScriptedResponse:
     data = asked.data
     return says({"text": f"{data['input']}!", "sid": {"n": 1 + data.get("sid", {"n": 0})["n"]}, "usage": {"cost": 1}})
 
@@ -541,7 +543,7 @@ def test_each_turn_is_a_call_with_the_session(config: dict[str, Any]) -> None:
 
 
 def test_a_turn_of_unknown_usage_leaves_that_of_the_conversation_unknown() -> None:
-    def agent(request: Asked) -> Told:
+    def agent(request: RecordedRequest) -> ScriptedResponse:
         used = {"input_tokens": 5, "cost": 1}
         reason = {"a": used, "b": None, "c": {"input_tokens": 2}}
         return says({"text": "x", "usage": reason[request.data["input"]]})
@@ -575,7 +577,7 @@ def test_an_empty_list_of_turns_cannot_be_sent() -> None:
 def polled(after: int) -> Answering:
     seen: list[int] = []
 
-    def answer(asked: Asked) -> Told:
+    def answer(asked: RecordedRequest) -> ScriptedResponse:
         if asked.method == "POST":
             return says({"job": "a/b", "state": "queued"})
         seen.append(1)
@@ -601,14 +603,16 @@ def test_polling_ends_with_the_deadline() -> None:
 @pytest.mark.parametrize("place", [None, "", "ftp://x/", "http://u:p@x/", "http://[", 5])
 def test_an_invalid_polling_url_is_a_bad_response(place: object) -> None:
     poll = {"url": "{{response.url}}", "until": "done", "interval": 0.01}
-    response, asked = talk(lambda asked: says({"url": place}) if asked.method == "POST" else Told(b"x"), poll=poll)
+    response, asked = talk(
+        lambda asked: says({"url": place}) if asked.method == "POST" else ScriptedResponse(b"x"), poll=poll
+    )
     assert response.error is not None
     assert response.error.type == "bad_response"
     assert len(asked) <= 2
 
 
 def test_keys_are_not_sent_to_another_origin() -> None:
-    async def run() -> tuple[Response, Asked, Asked]:
+    async def run() -> tuple[Response, RecordedRequest, RecordedRequest]:
         other = Agent(lambda _: says({"done": True, "text": "Paris"}))
         async with other, Agent(lambda _: says({"url": f"{other.url}/x"})) as agent:
             poll = {"url": "{{response.url}}", "until": "done"}
@@ -627,9 +631,9 @@ def test_keys_are_not_sent_to_another_origin() -> None:
 # Streams
 
 
-def stream_of(*events: object, end: str = "") -> Told:
+def stream_of(*events: object, end: str = "") -> ScriptedResponse:
     lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
-    return Told(("".join(f"data: {line}\n\n" for line in lines) + end).encode(), "text/event-stream")
+    return ScriptedResponse(("".join(f"data: {line}\n\n" for line in lines) + end).encode(), "text/event-stream")
 
 
 def test_the_texts_of_a_stream_are_joined_until_its_end_marker() -> None:
@@ -668,7 +672,7 @@ def test_an_openai_stream_is_read_without_a_path() -> None:
         says({"text": "no stream"}),
     ],
 )
-def test_an_invalid_stream_is_a_bad_response(reason: Told) -> None:
+def test_an_invalid_stream_is_a_bad_response(reason: ScriptedResponse) -> None:
     assert fault_of(reason, stream="sse")[0] == "bad_response"
 
 
@@ -756,7 +760,7 @@ def test_retries_stop_at_the_configured_maximum() -> None:
 
 def test_an_unreachable_agent_is_a_connection_error() -> None:
     async def run() -> Response:
-        async with Agent(lambda _: Told(b"")) as gone:
+        async with Agent(lambda _: ScriptedResponse(b"")) as gone:
             url = gone.url
         async with create("http", {"url": url, "retries": 0}) as target:
             return await target.respond(Sample(id=1, input="x"))
@@ -805,7 +809,7 @@ def test_secrets_are_in_no_fingerprint_and_no_listing() -> None:
 
 
 def test_secrets_are_in_no_error() -> None:
-    def echo(asked: Asked) -> Told:
+    def echo(asked: RecordedRequest) -> ScriptedResponse:
         return says({"said": asked.path + json.dumps(asked.headers) + asked.body.decode()})
 
     config: dict[str, Any] = {

@@ -210,7 +210,7 @@ class TestExceptions:
         assert message.startswith("turn 2 of 3: ValueError: not b (agent.py:")
 
 
-class TestPrints:
+class TestOutput:
     def test_output_is_stored_with_the_answer(self, ask: Ask) -> None:
         assert ask("prints", "hi").output == "out hi\n"
         assert ask("shout", "hi").output is None

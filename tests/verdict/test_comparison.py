@@ -103,7 +103,7 @@ class TestOneGrader:
         assert compared([0.5] * 6, [0.5 + change for change in changes]).p_value == stats.sign_flip_test(changes)
 
 
-class TestTheRule:
+class TestDecisionRule:
     def test_a_planted_gain_of_ten_points_is_found_at_400_cases(self) -> None:
         random = Random(7)
         found = 0
@@ -217,7 +217,7 @@ class TestCoverage:
         assert (found.decision, found.difference) == ("worse", pytest.approx(-1 / 6))
 
 
-class TestAnOpenQuestion:
+class TestUndecidedReasons:
     def test_a_certain_loss_that_may_be_within_the_margin_is_undecided(self) -> None:
         """0 up and 6 down of 400: -0.015, significant, and perhaps less than 0.02."""
         found = table(0, 6, 394)

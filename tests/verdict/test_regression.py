@@ -86,7 +86,7 @@ def test_it_decides_as_compare_does() -> None:
             assert result(paired).result == wanted, (worse, better)
 
 
-class TestAFewChanges:
+class TestFewChanges:
     """By its interval a handful of changes is significant; by the test it is not."""
 
     @pytest.mark.parametrize(("worse", "better"), [(2, 0), (4, 0), (5, 0), (6, 0), (9, 2), (10, 2), (30, 15)])

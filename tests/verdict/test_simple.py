@@ -62,7 +62,7 @@ def test_a_gate_compares_its_metric(fields: dict[str, Any], value: float, result
     assert verdict(SCORES, value=value, **fields).result == result
 
 
-class TestWhichCasesPass:
+class TestPassRules:
     """The rules of accuracy."""
 
     @pytest.mark.parametrize(
