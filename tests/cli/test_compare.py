@@ -107,7 +107,7 @@ def test_undecided_shows_how_many_more_cases_are_needed(store: str, capsys: pyte
     first = next(place for place, line in enumerate(output) if "undecided:" in line)
     note = " ".join(" ".join(output[first:-1]).split())
     assert note.endswith(
-        f"{expected_cases:,} cases in all ({expected_cases - 60:,} more) settle it 4 times of 5 if both are equally good"
+        f"{expected_cases:,} cases in all ({expected_cases - 60:,} more) settle it with a power of 80 % if both are equally good"
     )
     assert gradeline(["compare", "base", "base", "--margin", "0"]) == 3
     assert "no number of cases shows that it is not worse without a margin" in " ".join(capsys.readouterr().out.split())
