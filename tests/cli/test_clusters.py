@@ -93,7 +93,7 @@ def test_reports_show_the_number_of_clusters(shop: Shop, tmp_path: Path) -> None
     shop.run("old", wrong=3)
     assert "24 cases in 8 clusters" in shop("export", "old", "--format", "markdown").out
     shop("export", "old", "--format", "html", "--output", "page.html")
-    assert "in 8 clusters, asked once each" in (tmp_path / "page.html").read_text()
+    assert "in 8 clusters, 1 repeat each" in (tmp_path / "page.html").read_text()
 
 
 def test_a_run_without_clusters_uses_the_clusters_of_the_other(shop: Shop) -> None:

@@ -223,7 +223,7 @@ def test_without_duckdb_the_extra_is_named(folder: Path) -> None:
     (folder / "absent" / "duckdb.py").write_text("raise ImportError")
     ran = export(folder, "--format", "parquet", "--output", "out", PYTHONPATH=str(folder / "absent"))
     assert ran.code == 2
-    assert "'parquet' needs DuckDB: pip install 'gradeline[export]', or choose another format" in ran.err
+    assert "'parquet' needs DuckDB: pip install 'gradeline[export]', or use another format" in ran.err
     assert not (folder / "out").exists()
 
 

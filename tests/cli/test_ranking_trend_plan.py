@@ -199,7 +199,7 @@ class TestCompare:
         monkeypatch.setitem(sys.modules, "duckdb", None)
         file = tmp_path / "scores.parquet"
         assert gradeline(["compare", "small", "large", "--output", str(file)]) == 2
-        message = "'parquet' needs DuckDB: pip install 'gradeline[export]', or choose another format"
+        message = "'parquet' needs DuckDB: pip install 'gradeline[export]', or use another format"
         assert message in capsys.readouterr().err
         assert not file.exists()
 

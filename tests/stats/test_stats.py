@@ -240,7 +240,7 @@ class TestRepeats:
 
     def test_flakiness_ranges_from_stable_to_random(self) -> None:
         assert [stats.flakiness(tries) for tries in ([True] * 4, [False], [True, False])] == [0.0, 0.0, 1.0]
-        with pytest.raises(ValueError, match="no tries"):
+        with pytest.raises(ValueError, match="no repeats"):
             stats.flakiness([])
 
 

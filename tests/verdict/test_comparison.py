@@ -67,7 +67,7 @@ class TestOneGrader:
             decision="undecided",
             reasons=(
                 f"a loss above {-low:.3g} is ruled out",
-                "13,082 cases in all (13,078 more) settle it 4 times of 5 if both are equally good",
+                "13,082 cases in all (13,078 more) settle it with a power of 80 % if both are equally good",
             ),
             cases_to_decide=13_082,
             changed=("b", "c", "d"),

@@ -149,7 +149,7 @@ def test_it_uses_each_grader_of_its_conditions_once() -> None:
         ["a", "b", "c"],
     )
     assert isinstance(reading.gate, LogicalGate)
-    assert reading.gate.looks_at(["a", "b", "c"]) == ("b", "a", "c")
+    assert reading.gate.grader_keys(["a", "b", "c"]) == ("b", "a", "c")
     assert reading.gate.baselines() == ("main", "latest~1")
 
 

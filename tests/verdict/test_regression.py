@@ -108,7 +108,7 @@ class TestUndecided:
         (reason,) = result(changed(worse=2)).reasons
         assert reason.endswith(
             "not worse by more than 0.02 is open; a loss above 1 is ruled out; 14,717 cases in all (14,715 more) settle it"
-            " 4 times of 5 if both are equally good"
+            " with a power of 80 % if both are equally good"
         )
 
     def test_without_a_difference_or_margin_no_number_of_cases_decides(self) -> None:

@@ -56,7 +56,7 @@ def test_every_aggregation_can_be_weighted(aggregation: str, found: float) -> No
 
 def test_a_grader_of_weight_0_is_ignored() -> None:
     weights = {"quality": 1, "ascii": 0}
-    assert gate(weights=weights).looks_at(["ascii", "quality"]) == ("quality",)
+    assert gate(weights=weights).grader_keys(["ascii", "quality"]) == ("quality",)
     assert result({"quality": ScoreColumn([0.5], 1), "ascii": ScoreColumn([], 1)}, weights=weights).result == "pass"
 
 

@@ -32,12 +32,12 @@ from gradeline.model import (
 )
 from gradeline.suite.spec import SuiteDefinition
 from gradeline.verdict.early_stopping import (
-    FEWEST_CASES,
+    MIN_CASES,
     LookResult,
     StoppingRule,
     WatchedGate,
+    enables_early_stopping,
     obstacles,
-    wants_early_stopping,
     watched_gates,
 )
 from gradeline.verdict.evidence import RepeatScores
@@ -137,7 +137,7 @@ def _random_place(seed: int, case: str) -> bytes:
 
 def stops_early(run: Run) -> bool:
     """True if the gate of a run stops it early."""
-    return wants_early_stopping(Rules.of(run).read(run))
+    return enables_early_stopping(Rules.of(run).read(run))
 
 
 def with_seed(run: Run) -> Run:
@@ -230,8 +230,8 @@ def _obstacles(
     if edited:
         more = f" and {len(edited) - 1:,} more" if len(edited) > 1 else ""
         yield f"case {quote(edited[0])}{more} was edited since the baseline {baseline.id}"
-    if common < FEWEST_CASES:
-        yield f"{common:,} cases in common with the baseline are fewer than the {FEWEST_CASES} that it takes"
+    if common < MIN_CASES:
+        yield f"{common:,} cases in common with the baseline are fewer than the {MIN_CASES} that it takes"
     if common / cases < floor - 1e-12:
         yield f"only {common:,} of the baseline's {cases:,} cases are run, below the coverage floor of {floor:g}"
 

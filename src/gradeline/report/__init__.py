@@ -1,1 +1,1 @@
-"""What runs came to, written for others to read: each form is a module of its own."""
+"""Reports of a run: HTML, JUnit XML, Markdown and tables."""

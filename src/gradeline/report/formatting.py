@@ -91,7 +91,7 @@ def count_noun(number: int, noun: str) -> str:
 
 
 def costs(summary: Summary) -> Iterator[tuple[str, str, str]]:
-    """Each known cost: whose it is, the amount, and what the amount leaves out."""
+    """Each known cost: its source (such as the agent), the amount, and what the amount leaves out."""
     for who, cost in summary.cost.items():
         if cost is not None:
             unknown = summary.cost_unknown if who == "agent" else 0
@@ -100,14 +100,14 @@ def costs(summary: Summary) -> Iterator[tuple[str, str, str]]:
 
 
 class OutcomeCount(NamedTuple):
-    """How often a grader gave an outcome."""
+    """The number of times a grader had an outcome."""
 
     outcome: str
     number: int
 
 
 def outcome_counts(column: GraderSummary) -> list[OutcomeCount]:
-    """The outcomes of a grader, which add up to its total; ``ungraded`` counts grades that do not exist yet."""
+    """The outcomes of a grader, which add up to its total; ``ungraded`` counts missing grades."""
     ungraded = column.total - column.scored - column.errors - column.skipped
     counts = {
         "pass": column.passed,
@@ -120,14 +120,14 @@ def outcome_counts(column: GraderSummary) -> list[OutcomeCount]:
 
 
 class Headline(NamedTuple):
-    """The verdict in a word, and its colour: ``pass``, ``fail``, ``undecided`` or ``none``."""
+    """The label of the verdict, and its colour: ``pass``, ``fail``, ``undecided`` or ``none``."""
 
     word: str
     tone: str
 
 
 def headline(report: RunReport) -> Headline:
-    """The first words of a report."""
+    """The headline of a report."""
     result = report.verdict.result
     if report.exit_code == _NOTHING_GRADED:
         return Headline("Nothing graded", "undecided")
@@ -142,7 +142,7 @@ def reasons(report: RunReport) -> list[str]:
 
 
 def coverage(report: RunReport) -> tuple[str, str]:
-    """The share of grades that have a score, with its numbers; the lowest of the graders where they differ."""
+    """The share of grades that have a score, with its numbers; that of the lowest grader if they differ."""
     columns = report.summary.graders
     if not any(column.total for column in columns.values()):
         return MISSING, "nothing to score"
@@ -157,7 +157,7 @@ def case_count(report: RunReport) -> int:
 
 
 def clustering_of(report: RunReport) -> Clustering | None:
-    """The cases run so far and their clusters; None where no case has one."""
+    """The cases run so far and their clusters; None if no case has one."""
     from gradeline.verdict.evidence import Clustering  # loads all of verdict
 
     clusters = report.summary.clusters

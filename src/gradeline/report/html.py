@@ -271,7 +271,7 @@ def _gate(gate: GateResult) -> Html:
 def _facts(report: RunReport) -> Iterator[Html]:
     summary, run = report.summary, report.run
     answered, asked = summary.responses.get("success", 0), sum(summary.responses.values())
-    repeats = f"{run.repeats} repeats each" if run.repeats > 1 else "asked once each"
+    repeats = f"{run.repeats} repeats each" if run.repeats > 1 else "1 repeat each"
     clusters = "" if summary.clusters is None else f"in {count_noun(summary.clusters, 'cluster')}, "
     yield _fact("Cases", f"{case_count(report):,}", clusters + repeats)
     failed = [count_noun(count, status) for status, count in summary.responses.items() if count and status != "success"]

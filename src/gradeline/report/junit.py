@@ -22,7 +22,7 @@ _IN_ATTRIBUTES = str.maketrans({'"': "&quot;", "\n": "&#10;", "\t": "&#9;"})
 def write_junit(file: IO[str], report: RunReport) -> None:
     """One test suite for the run, one test for each (case, repeat, grader), in constant memory.
 
-    The totals in front come from the summary: of a run that is still going on, more tests may follow than they say.
+    The totals come from the summary; if the run is still in progress, more tests may follow than they count.
     Write the file as UTF-8.
     """
     run = report.run

@@ -1,7 +1,4 @@
-"""A run as Markdown for a pull request or the summary of a CI job.
-
-A comparison of two runs will be rendered here too, out of the same parts (`table`, `code`, `words`).
-"""
+"""A run as Markdown for a pull request or the summary of a CI job."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ from gradeline.report.overview import (
 LONGEST_COMMENT = 65_536
 """Maximum length of a comment on GitHub."""
 
-_ROOM_FOR_THE_END = 500
+_RESERVED = 500
 _CELL = 160
 _KEY = 80
 _MOST_REASONS = 10
@@ -58,20 +55,20 @@ _GROUPS: dict[CaseGroupName, str] = {
 }
 
 _SPECIAL = re.compile(r"[&<>|`*_~\[\]\\#@:$]")
-_AT_THE_START = re.compile(r"^[-+=\d]")
+_BLOCK_START = re.compile(r"^[-+=\d]")
 _LINKS = re.compile(r"@|:(?=/)|(?<=www)(?=\.)|#(?=\d)", re.IGNORECASE)
-_APART = "\u200b"
+_ZERO_WIDTH_SPACE = "\u200b"
 
 
 def markdown(report: RunReport, worst: int = 10) -> str:
-    """The verdict first, then every grader with its intervals and denominators, the errors, and the worst cases.
+    """The verdict, then every grader with its intervals and denominators, the errors, and the worst cases.
 
-    Never longer than a comment may be. Text of agents and suites stays text: it makes no markup, link or mention.
+    Never longer than the limit of a comment. Untrusted text is escaped: it creates no markup, link or mention.
     """
     limits: dict[CaseGroupName, int] = dict.fromkeys(_GROUPS, worst)
     seen = scan_records(report.records(), report.run.graders, limits, longest=_CELL)
     parts = [*_opening(report), *_graders(report.summary.graders), *_errors(seen.errors)]
-    room = LONGEST_COMMENT - _ROOM_FOR_THE_END - sum(len(part) + 1 for part in parts)
+    room = LONGEST_COMMENT - _RESERVED - sum(len(part) + 1 for part in parts)
     rows = [_case_row(case, repeated=report.run.repeats > 1) for case in _first_cases(seen, worst)]
     return "\n".join([*parts, *_worst(seen.groups, rows, room)]).rstrip() + "\n"
 
@@ -96,7 +93,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], numbers: frozens
 
 def words(text: str, most: int = _CELL) -> str:
     """Untrusted text on one line, without markup, table borders, links or mentions."""
-    return _AT_THE_START.sub(_entity, _inert(text, most))
+    return _BLOCK_START.sub(_entity, _inert(text, most))
 
 
 def code(text: str | None, most: int = _CELL) -> str:
@@ -108,7 +105,7 @@ def code(text: str | None, most: int = _CELL) -> str:
 
 def _inert(text: str, most: int) -> str:
     # GitHub finds links and mentions after it decodes entities
-    return _SPECIAL.sub(_entity, _LINKS.sub(lambda found: found[0] + _APART, one_line(text, most)))
+    return _SPECIAL.sub(_entity, _LINKS.sub(lambda found: found[0] + _ZERO_WIDTH_SPACE, one_line(text, most)))
 
 
 def _entity(found: re.Match[str]) -> str:

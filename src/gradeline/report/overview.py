@@ -87,7 +87,7 @@ class ErrorCount(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """Data for a report besides the summary."""
+    """Data for a report in addition to the summary."""
 
     groups: dict[CaseGroupName, CaseGroup]
     errors: list[ErrorCount]
@@ -135,7 +135,7 @@ def _group_of(record: Record) -> CaseGroupName | None:
 
 
 class _Worst:
-    """A heap of the cases with the lowest scores; of equal ones the first."""
+    """A heap of the cases with the lowest scores; among equal ones the first are stored."""
 
     def __init__(self, limit: int, graders: tuple[str, ...], longest: int) -> None:
         self._limit = limit
@@ -146,7 +146,7 @@ class _Worst:
 
     def take(self, record: Record) -> None:
         self._count += 1
-        lowest, mean = _badness(record)
+        lowest, mean = _severity(record)
         # negated: the best case is on top, to be replaced first; counts are unique, so cases are never compared
         rank = (-lowest, -mean, -self._count)
         if len(self._heap) < self._limit:
@@ -165,7 +165,7 @@ class _Worst:
         return _reported_case(record, tuple(grades), self._longest)
 
 
-def _badness(record: Record) -> tuple[float, float]:
+def _severity(record: Record) -> tuple[float, float]:
     """The lowest score and the mean of all scores; 0 without scores."""
     scores = [grade.score for grade in record.grades.values() if grade.score is not None]
     return (min(scores), sum(scores) / len(scores)) if scores else (0.0, 0.0)

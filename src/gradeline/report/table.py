@@ -252,7 +252,7 @@ def require_duckdb() -> _DuckDB:
         return cast("_DuckDB", import_module("duckdb"))
     except ImportError:
         raise ConfigError(
-            Problem("format", "'parquet' needs DuckDB: pip install 'gradeline[export]', or take another format")
+            Problem("format", "'parquet' needs DuckDB: pip install 'gradeline[export]', or use another format")
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Formulas: intervals, paired tests, repeats, power. No numpy, no scipy."""
+"""Statistics: intervals, paired tests, pass@k and power, without numpy or scipy."""
 
 from gradeline.stats.intervals import (
     Interval,

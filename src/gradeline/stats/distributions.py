@@ -18,7 +18,7 @@ def normal_cdf(x: float) -> float:
 def normal_quantile(p: float) -> float:
     """The x with P(Z <= x) = p: Acklam's rational approximation, refined by Halley's method."""
     if not 0.0 < p < 1.0:
-        raise ValueError(f"a probability between 0 and 1 is needed, got {p!r}")
+        raise ValueError(f"a probability must be between 0 and 1, got {p!r}")
     if p > 0.5:
         return -normal_quantile(1.0 - p)
     x = _start(p)
@@ -29,7 +29,7 @@ def normal_quantile(p: float) -> float:
 
 
 def _start(p: float) -> float:
-    # good to some 1e-3 in the lower half, which is all that the steps need
+    # accurate to about 1e-3 in the lower half, which suffices as a start
     t = sqrt(-2.0 * log(p))
     return -(t - (2.515517 + 0.802853 * t + 0.010328 * t * t) / (1 + t * (1.432788 + t * (0.189269 + t * 0.001308))))
 

@@ -186,7 +186,7 @@ def bootstrap(
     samples: int = 2_000,
     confidence: float = 0.95,
 ) -> Interval:
-    """The percentile interval of a statistic, the same for the same seed. Use it from some 50 values on."""
+    """The percentile interval of a statistic, the same for the same seed. Use it for at least about 50 values."""
     data = finite_values(values)
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be between 0 and 1, got {confidence!r}")
@@ -199,7 +199,7 @@ def bootstrap(
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value that so large a share of the ordered values lies below, linear between two of them."""
+    """The value below which this share of the ordered values lies, interpolated linearly."""
     position = share * (len(ordered) - 1)
     index = int(position)
     following = min(index + 1, len(ordered) - 1)
@@ -207,13 +207,13 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """The probability that at least one of k tries passes, estimated from c passes in n tries."""
+    """The probability that at least one of k attempts passes, estimated from c passes in n attempts."""
     _check(n, c, k)
     return 1.0 - comb(n - c, k) / comb(n, k)
 
 
 def pass_hat_k(n: int, c: int, k: int) -> float:
-    """The probability that all of k tries pass, estimated from c passes in n tries."""
+    """The probability that all of k attempts pass, estimated from c passes in n attempts."""
     _check(n, c, k)
     return comb(c, k) / comb(n, k)
 
@@ -221,13 +221,13 @@ def pass_hat_k(n: int, c: int, k: int) -> float:
 def flakiness(passes: Sequence[bool]) -> float:
     """Variability of a case over its repeats: 0.0 always the same, 1.0 a coin flip."""
     if not passes:
-        raise ValueError("no tries: flakiness is undefined")
+        raise ValueError("no repeats: flakiness is undefined")
     share = sum(passes) / len(passes)
     return 4.0 * share * (1.0 - share)
 
 
 def _check(n: int, c: int, k: int) -> None:
     if not 0 <= c <= n:
-        raise ValueError(f"c passes of n tries need 0 <= c <= n, got c={c!r}, n={n!r}")
+        raise ValueError(f"c passes of n attempts need 0 <= c <= n, got c={c!r}, n={n!r}")
     if not 1 <= k <= n:
-        raise ValueError(f"k of n tries need 1 <= k <= n, got k={k!r}, n={n!r}: with fewer than k tries it is unknown")
+        raise ValueError(f"k of n attempts need 1 <= k <= n, got k={k!r}, n={n!r}: with fewer than k it is unknown")

@@ -49,7 +49,7 @@ def mcnemar(b: int, c: int) -> McNemar:
         return McNemar(1.0, 1.0)
     if n > _WHOLE_NUMBERS:
         return _many(n, least)
-    # integers are exact however many there are; one division at the end
+    # integers are exact; the only division is the last step
     ways = 2**n
     tail = _tail(n, least)
     at_least = comb(n, least)
@@ -151,8 +151,6 @@ def _probabilities(ps: Iterable[float]) -> list[float]:
 ALPHA = 0.05
 """The level of all tests; intervals are 95 %."""
 
-"""Maximum number of changes for exact tests."""
-
 _DECIMALS = 9
 """Precision of differences; smaller ones are rounding errors, as in 0.1 + 0.2."""
 
@@ -216,7 +214,7 @@ class SignFlipTest(NamedTuple):
 
 
 class PairedTTest(NamedTuple):
-    """More changes, of several sizes: Student's paired t over all cases."""
+    """More than 15 changes of different sizes: Student's paired t over all cases."""
 
     cases: int
     mean: float
@@ -319,7 +317,7 @@ def _product(changed: int, cases: int, mean: float, among: Range) -> Range:
     """The interval of (share that changed) x (mean change among those), from the intervals of the two.
 
     That of the share is Wilson's. The distances to the bounds are added as squares. A bound of the product is 0 where
-    that of the mean change is: its sign is decided there alone.
+    that of the mean change is: only the mean change decides the sign.
     """
     share = changed / cases
     fewest, most = wilson(changed, cases)
@@ -330,9 +328,7 @@ def _product(changed: int, cases: int, mean: float, among: Range) -> Range:
 
 
 MIN_CLUSTERS = 6
-"""With fewer clusters nothing is decided: even if all change in one direction, chance does so in 1 of 16 times."""
-
-"""A smaller difference of scores is rounding."""
+"""With fewer clusters nothing is decided: 5 that all change in one direction have a p-value of 1/16."""
 
 
 class ClusteredTest(NamedTuple):

@@ -92,7 +92,10 @@ def labels_for_rate(half_width: float, rate: float = 0.5, confidence: float = 0.
 
 
 def labels_for_kappa(half_width: float, agreement: float, chance: float = 0.5, confidence: float = 0.95) -> int:
-    """The same for Cohen's kappa: z² a (1 - a) / (w (1 - c))², for an agreement a with c expected by chance."""
+    """The number of labels for an interval of Cohen's kappa with this half width: z² a (1 - a) / (w (1 - c))².
+
+    a is the agreement, c the agreement expected by chance.
+    """
     if not 0.0 <= chance < 1.0:
         raise ValueError(f"the agreement by chance must be from 0 to below 1, got {chance!r}")
     return _needed(agreement * (1.0 - agreement) / (1.0 - chance) ** 2, half_width, confidence)

@@ -96,7 +96,7 @@ class RepeatedInterval(NamedTuple):
 
 
 class DifferenceSums:
-    """Sums over the differences of cases, for a look."""
+    """Running sums over the differences of cases, for the interval at a look."""
 
     def __init__(self, cases: int = 0, total: float = 0.0, squares: float = 0.0) -> None:
         """Start from known sums."""
@@ -145,7 +145,7 @@ class DifferenceSums:
 
 
 def sum_differences(changes: Sequence[float], clusters: Iterable[Hashable | None] | None = None) -> DifferenceSums:
-    """The interval at a look over all these differences."""
+    """The sums over all these differences."""
     if clusters is None:
         return DifferenceSums(len(changes), fsum(changes), fsum(change * change for change in changes))
     found = DifferenceSums()

@@ -1,6 +1,6 @@
-"""When a run may end before all its cases are asked: its regression gates are decided whatever the rest would say.
+"""Early stopping: a run ends before all its cases are called when they already decide its regression gates.
 
-At each of 20 looks every watched grader has an interval that holds together with those of all other looks
+At each of 20 interim looks every watched grader has an interval that is valid together with those of all other looks
 (`gradeline.stats.sequential`). The run ends when the primary graders of every gate are better or not worse, or when one
 watched grader is worse.
 """
@@ -18,14 +18,14 @@ from gradeline.verdict.gates import Gate, LogicalGate, RegressionGate
 from gradeline.verdict.paired_decision import ComparisonRule, Decision, decide_difference, hides_loss, primary_decision
 from gradeline.verdict.score_gates import ConsistencyGate
 
-FEWEST_CASES = 100
-"""With fewer cases in common with the baseline a run is not ended early."""
-MOST_MISSING = 0.05
-"""The share of cases without a score above which a look decides nothing."""
+MIN_CASES = 100
+"""Minimum number of cases in common with the baseline."""
+MAX_MISSING = 0.05
+"""Maximum share of cases without a score at a look that decides."""
 
 
 class WatchedGate(NamedTuple):
-    """A regression gate: the graders that it compares, those that decide it, and by which rule."""
+    """A regression gate with the graders that it compares, those that decide it, and the rule."""
 
     keys: tuple[str, ...]
     primary: tuple[str, ...]
@@ -34,7 +34,7 @@ class WatchedGate(NamedTuple):
 
 
 class LookResult(NamedTuple):
-    """What one look at a run shows."""
+    """The decision and the intervals at one look."""
 
     look: int
     n: int
@@ -44,34 +44,34 @@ class LookResult(NamedTuple):
     """The grader to show first."""
     graders: Mapping[str, RepeatedInterval]
     obstacle: str | None = None
-    """Why it decides nothing, whatever the intervals are."""
+    """Why the look decides nothing regardless of the intervals."""
 
     @property
     def stops(self) -> bool:
         return self.decision != "undecided" and self.n < self.of
 
 
-def wants_early_stopping(gate: Gate | None) -> bool:
-    """Whether a gate asks for it."""
+def enables_early_stopping(gate: Gate | None) -> bool:
+    """Whether a gate enables early stopping."""
     if isinstance(gate, LogicalGate):
-        return any(map(wants_early_stopping, gate.conditions))
+        return any(map(enables_early_stopping, gate.conditions))
     return isinstance(gate, RegressionGate) and gate.stop_early
 
 
 def watched_gates(gate: Gate, settings: GateSettings, graders: Sequence[str]) -> Iterator[WatchedGate]:
-    """The regression gates of a gate, with the settings that they have there."""
-    settings = gate.settled(settings)
+    """The regression gates within a gate, with their effective settings."""
+    settings = gate.effective_settings(settings)
     if isinstance(gate, LogicalGate):
         for condition in gate.conditions:
             yield from watched_gates(condition, settings, graders)
     elif isinstance(gate, RegressionGate):
-        keys = gate.looks_at(graders)
+        keys = gate.grader_keys(graders)
         rule = ComparisonRule(gate.margin, settings.coverage_floor, settings.agent_errors)
-        yield WatchedGate(keys, gate.deciding(keys, settings.primary), rule, gate.baseline)
+        yield WatchedGate(keys, gate.deciding_graders(keys, settings.primary), rule, gate.baseline)
 
 
 def obstacles(gate: Gate) -> Iterator[str]:
-    """What in a gate can only be judged when all cases are there."""
+    """Reasons why a gate can only be decided with all cases."""
     if isinstance(gate, LogicalGate):
         if gate.operator == "or" and gate.baselines():
             yield "the gate needs only one of several conditions"
@@ -82,10 +82,10 @@ def obstacles(gate: Gate) -> Iterator[str]:
 
 
 class StoppingRule:
-    """Gets the scores of one case after the other, in the order of the run, and gives what each look shows."""
+    """Takes the scores case by case, in the order of the run, and returns a result at each look."""
 
     def __init__(self, gates: Sequence[WatchedGate], cases: int, noise: Mapping[str, float] = NO_NOISE) -> None:
-        """``cases`` is how many the two runs have in common; changes below a grader's ``noise`` count as same."""
+        """``cases`` is the number of common cases of the two runs; changes below a grader's ``noise`` count as same."""
         self.keys = tuple(dict.fromkeys(key for gate in gates for key in gate.keys))
         """The watched graders, in the order of their scores."""
         self._gates = [_GateLooks(gate, self.keys, noise) for gate in gates]
@@ -98,7 +98,7 @@ class StoppingRule:
     def add(
         self, baseline: Sequence[RepeatScores], candidate: Sequence[RepeatScores], cluster: Hashable | None = None
     ) -> LookResult | None:
-        """One case: of each of the ``keys`` its tries in the baseline and in the run. None between two looks."""
+        """Add a case: for each of ``keys`` its repeats in the baseline and in the run. None between two looks."""
         self._done += 1
         for gate in self._gates:
             gate.add(baseline, candidate, cluster)
@@ -123,14 +123,14 @@ class _GateLook(NamedTuple):
 
 
 class _GateLooks:
-    """What one gate has seen."""
+    """The differences of one gate so far."""
 
     def __init__(self, gate: WatchedGate, keys: Sequence[str], noise: Mapping[str, float]) -> None:
         self.gate = gate
         self._differences = {key: DifferenceSums() for key in gate.keys}
         self._noise = {key: noise.get(key, 0.0) for key in gate.keys}
         self._of_means = dict.fromkeys(gate.keys, 0.0)
-        """The sum of all changes of graders with a noise, those that count as same included."""
+        """The sums of all changes of graders with a noise threshold, including those that count as same."""
         self._columns = [(key, keys.index(key), self._noise[key], one) for key, one in self._differences.items()]
 
     def add(
@@ -145,7 +145,7 @@ class _GateLooks:
                 differences.add(0.0 if before == after else score_change(before, after, noise), cluster)
 
     def at(self, look: int, cases: int, alpha: float) -> _GateLook:
-        floor = max(1.0 - MOST_MISSING, self.gate.rule.coverage_floor)
+        floor = max(1.0 - MAX_MISSING, self.gate.rule.coverage_floor)
         thin = [key for key, one in self._differences.items() if one.cases / cases < floor - 1e-12]
         graders = {key: one.at(look, alpha) for key, one in self._differences.items() if one.cases}
         for key, one in self._differences.items():
@@ -164,7 +164,7 @@ class _GateLooks:
     def _decision(self, key: str, found: RepeatedInterval) -> Decision:
         low, high = found.interval
         margin = self.gate.rule.margin
-        p = 0.0 if low > 0.0 or high < 0.0 else 1.0  # finding p itself takes a while
+        p = 0.0 if low > 0.0 or high < 0.0 else 1.0  # computing p itself is slow
         decision = decide_difference(found.mean, found.interval, p, margin)
         hidden = hides_loss(decision, self._of_means[key] / found.cases, self._noise[key], margin)
         return "undecided" if hidden else decision

@@ -21,12 +21,12 @@ NO_NOISE: Mapping[str, float] = MappingProxyType({})
 
 
 class ScoreColumn(NamedTuple):
-    """One grader's scores, and how many grades there should be.
+    """One grader's scores, and the number of expected grades.
 
-    ``cases`` says which case each score belongs to; empty, every score has a case of its own.
-    ``failed_cases`` says the same of the failed calls, for gates that count those as 0.
-    ``passes`` says of each score whether its grade passes, as 0 or 1; see `passes_of`.
-    ``clusters`` says by the number of a case which cluster it belongs to; empty, every case is one of its own.
+    ``cases`` is the case of each score; if empty, every score belongs to a different case.
+    ``failed_cases`` is the case of each failed call, for gates that count those as 0.
+    ``passes`` is 1 for each score whose grade passes, else 0; see `passes_of`.
+    ``clusters`` maps the number of a case to its cluster; if empty, every case is a separate cluster.
     """
 
     scores: Sequence[float]
@@ -43,7 +43,7 @@ RepeatScores: TypeAlias = tuple[float | None, ...]
 
 
 class Look(NamedTuple):
-    """Which of the looks at a run the scores are of, and the error rate that all looks share."""
+    """The number of an interim look at a run, and the error rate over all looks."""
 
     number: int
     alpha: float
@@ -52,10 +52,10 @@ class Look(NamedTuple):
 class PairedScores(NamedTuple):
     """One grader's scores of a baseline's cases, in that run and in a candidate, case by case.
 
-    A case that the candidate does not have has no tries there. ``added`` are cases of the candidate that the baseline
-    does not have; ``edited`` ones differ between the runs. Neither is compared. ``clusters`` names the cluster of each
-    case, None for one that has none; empty, no case has one. With a ``look``, one of the runs ended early or could
-    have: these are the cases up to its last look, and the interval is that of the look. A change of a case's score
+    A case that the candidate does not have has no repeats there. ``added`` are cases that only the candidate has;
+    ``edited`` ones differ between the runs. Neither is compared. ``clusters`` names the cluster of each case, None for
+    a case without one; it is empty if no case has one. With a ``look``, one of the runs ended early or could have:
+    these are the cases up to its last look, and the interval is that of the look. A change of a case's score
     below ``noise`` counts as same.
     """
 
@@ -69,19 +69,19 @@ class PairedScores(NamedTuple):
     noise: float = 0.0
 
 
-def case_score(tries: RepeatScores, agent_errors: AgentErrors = "exclude") -> float | None:
+def case_score(repeats: RepeatScores, agent_errors: AgentErrors = "exclude") -> float | None:
     """The mean over the repeats of a case, None without a score. With ``fail``, a failed call counts as 0."""
     if agent_errors == "fail":
-        scores = [score or 0.0 for score in tries]
-    elif len(tries) == 1:
-        return tries[0]
+        scores = [score or 0.0 for score in repeats]
+    elif len(repeats) == 1:
+        return repeats[0]
     else:
-        scores = [score for score in tries if score is not None]
+        scores = [score for score in repeats if score is not None]
     return fsum(scores) / len(scores) if scores else None
 
 
 def count_failed_calls(column: ScoreColumn, agent_errors: AgentErrors) -> ScoreColumn:
-    """The column whose scores enter a gate's arithmetic: with ``fail``, a failed call is a 0 among them."""
+    """The column for a gate; with ``fail``, each failed call is added as a score of 0."""
     failed = column.failed_calls
     if agent_errors == "exclude" or not failed:
         return column
@@ -90,13 +90,13 @@ def count_failed_calls(column: ScoreColumn, agent_errors: AgentErrors) -> ScoreC
     if not column.cases and not column.failed_cases:
         return column._replace(scores=scores, passes=passes)
     placed = column.failed_cases[:failed]
-    # a call of which the case is unknown is a cluster of its own, under a number that no case has
+    # a call of an unknown case is a separate cluster, with a number that no case has
     unplaced = range(-1, len(placed) - failed - 1, -1)
     return column._replace(scores=scores, cases=[*cases_of(column), *placed, *unplaced], passes=passes)
 
 
 def passes_of(column: ScoreColumn) -> Sequence[int]:
-    """Whether each score passes as its grade says; where the column does not know that, only a full score does."""
+    """Whether each score passes: as graded or, if that is unknown, only with a full score."""
     if len(column.passes) == len(column.scores):
         return column.passes
     return [int(score >= 1.0) for score in column.scores]
@@ -108,7 +108,7 @@ def cases_of(column: ScoreColumn) -> Sequence[int]:
 
 
 class Clustering(NamedTuple):
-    """How many clusters a number of cases belongs to."""
+    """A number of cases, and of their clusters."""
 
     cases: int
     clusters: int
@@ -119,14 +119,14 @@ class Clustering(NamedTuple):
 
     @property
     def shortage(self) -> str | None:
-        """Why the clusters are too few to decide anything, and what to do; None where that is not so."""
+        """Why the clusters are too few to decide anything, and what to do; None otherwise."""
         if self.clusters == self.cases or self.clusters >= MIN_CLUSTERS:
             return None
         return f"{self}, and fewer than {MIN_CLUSTERS} clusters decide nothing; add cases of other clusters"
 
 
 def clustering_of(column: ScoreColumn) -> Clustering | None:
-    """The clusters of the cases that have a score; None where the run has no clusters."""
+    """The clusters of the cases with a score; None if the run has no clusters."""
     if not column.clusters:
         return None
     return Clustering(len(set(cases_of(column))), len(set(groups_of(column))))
@@ -141,12 +141,12 @@ def groups_of_cases(column: ScoreColumn, cases: Sequence[int]) -> Sequence[int]:
     """The group of each of these cases: its cluster, else the case itself."""
     if not column.clusters:
         return cases
-    # a call of which the case is unknown is a cluster of its own, under a number that no cluster has
+    # a call of an unknown case is a separate cluster, with a number that no cluster has
     return [column.clusters[case] if case >= 0 else case for case in cases]
 
 
-LEAST_FLIPS = 8
-"""Fewer cannot tell a preference from chance: of 7, all to one side have a p of 0.016."""
+MIN_FLIPS = 8
+"""With fewer flips a preference cannot be distinguished from chance: 7 of 7 to one side have a p of 0.016."""
 POSITION_BIAS_ALPHA = 0.01
 
 OrderVerdict = Literal["position_biased", "not_flagged", "not_enough_flips"]
@@ -173,7 +173,7 @@ def order_finding(first: int, second: int, scored: int) -> OrderFinding:
     decided = first + second
     p = mcnemar(first, second).exact if decided else None
     verdict: OrderVerdict = "not_enough_flips"
-    if p is not None and decided >= LEAST_FLIPS:
+    if p is not None and decided >= MIN_FLIPS:
         verdict = "position_biased" if p < POSITION_BIAS_ALPHA else "not_flagged"
     sentence = f"order decided {decided} of {decided + scored}"
     if p is not None:

@@ -90,13 +90,13 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
     def kind(self) -> str:
         return str(self.__struct_config__.tag)
 
-    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
+    def grader_keys(self, graders: Sequence[str]) -> tuple[str, ...]:
         """The graders whose scores it needs; the first grader if it names none."""
         raise NotImplementedError
 
     def primary(self, graders: Sequence[str]) -> tuple[str, ...]:
         """The graders that decide it, a subset of those it needs."""
-        return self.looks_at(graders)
+        return self.grader_keys(graders)
 
     def baselines(self) -> tuple[str, ...]:
         """The runs it compares with."""
@@ -106,11 +106,11 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
         """Valid settings that are probably mistakes. Paths are relative to the gate."""
         yield from ()
 
-    def judge(self, evidence: Evidence) -> GateResult:
+    def evaluate(self, evidence: Evidence) -> GateResult:
         """Pass, fail or undecided, with the reasons."""
         raise NotImplementedError
 
-    def settled(self, settings: GateSettings) -> GateSettings:
+    def effective_settings(self, settings: GateSettings) -> GateSettings:
         """The settings, overridden by this gate's own."""
         return GateSettings(
             settings.coverage_floor if self.coverage_floor is UNSET else self.coverage_floor,
@@ -148,12 +148,12 @@ class ScoreGate(BaseGate, frozen=True, kw_only=True):
         return "have a score"
 
     def measure(self, evidence: Evidence) -> Finding:
-        """The finding over the columns of `looks_at`; each has at least one score."""
+        """The finding over the columns of `grader_keys`; each has at least one score."""
         raise NotImplementedError
 
-    def judge(self, evidence: Evidence) -> GateResult:
-        settings = self.settled(evidence.settings)
-        keys = self.looks_at(tuple(evidence.columns))
+    def evaluate(self, evidence: Evidence) -> GateResult:
+        settings = self.effective_settings(evidence.settings)
+        keys = self.grader_keys(tuple(evidence.columns))
         outline = self.outline(keys)
         columns = {
             key: count_failed_calls(evidence.columns[key], settings.agent_errors)
@@ -168,12 +168,12 @@ class ScoreGate(BaseGate, frozen=True, kw_only=True):
         finding = self.measure(evidence._replace(columns=columns, settings=settings))
         thin = tuple(low_coverage(columns, settings.coverage_floor, self.needed))
         doubtful = [key for key in keys if key in evidence.uncalibrated]
-        open_still = (thin and finding.result == "pass") or (doubtful and settings.require_calibrated) or biased
+        is_open = (thin and finding.result == "pass") or (doubtful and settings.require_calibrated) or biased
         return msgspec.structs.replace(
             outline,
             observed=finding.observed,
             observed_ci=finding.ci,
-            result="undecided" if open_still else finding.result,
+            result="undecided" if is_open else finding.result,
             reasons=(
                 finding.reason,
                 *finding.further,

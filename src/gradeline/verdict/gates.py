@@ -68,13 +68,13 @@ class RegressionGate(ScoreGate, frozen=True, kw_only=True, tag="regression"):
         described("End the run as soon as its cases decide this gate. The cases then run in random order."),
     ] = False
 
-    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
+    def grader_keys(self, graders: Sequence[str]) -> tuple[str, ...]:
         return tuple(graders) if self.metric_key is UNSET else (self.metric_key,)
 
     def primary(self, graders: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002 - without a key it has none of its own
         return () if self.metric_key is UNSET else (self.metric_key,)
 
-    def deciding(self, keys: Sequence[str], primary: Sequence[str]) -> tuple[str, ...]:
+    def deciding_graders(self, keys: Sequence[str], primary: Sequence[str]) -> tuple[str, ...]:
         """The graders that decide it: of those it compares, the suite's ``primary`` ones, or else the first."""
         return tuple(key for key in primary if key in keys) or tuple(keys[:1])
 
@@ -96,7 +96,7 @@ class RegressionGate(ScoreGate, frozen=True, kw_only=True, tag="regression"):
         keys = tuple(evidence.columns)
         paired = {key: evidence.paired.get((self.baseline, key)) for key in keys}
         found = adjust_p_values({key: compare_cases(pair, rule) for key, pair in paired.items() if pair is not None})
-        primary = self.deciding(keys, settings.primary)
+        primary = self.deciding_graders(keys, settings.primary)
         order = [*primary, *(key for key in keys if key not in primary)]
         reasons = [self._reason(key, found.get(key), against, key in primary) for key in order]
         decision = overall_decision(found, primary)
@@ -139,8 +139,8 @@ class LogicalGate(BaseGate, frozen=True, kw_only=True, tag="logical"):
         definitions = gate_schema()["$defs"]
         return {**schema, "properties": definitions["LogicalGate"]["properties"], "$defs": definitions}
 
-    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(key for each in self.conditions for key in each.looks_at(graders)))
+    def grader_keys(self, graders: Sequence[str]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(key for each in self.conditions for key in each.grader_keys(graders)))
 
     def primary(self, graders: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(key for each in self.conditions for key in each.primary(graders)))
@@ -148,9 +148,9 @@ class LogicalGate(BaseGate, frozen=True, kw_only=True, tag="logical"):
     def baselines(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for each in self.conditions for name in each.baselines()))
 
-    def judge(self, evidence: Evidence) -> GateResult:
-        inherited = evidence._replace(settings=self.settled(evidence.settings))
-        conditions = tuple(condition.judge(inherited) for condition in self.conditions)
+    def evaluate(self, evidence: Evidence) -> GateResult:
+        inherited = evidence._replace(settings=self.effective_settings(evidence.settings))
+        conditions = tuple(condition.evaluate(inherited) for condition in self.conditions)
         results = [condition.result for condition in conditions]
         return GateResult(
             kind=self.kind,
@@ -351,14 +351,14 @@ def decide(
         doubtful = not set(uncalibrated).isdisjoint(columns)
         return Verdict("none", tuple(low_coverage(columns, coverage_floor)), uncalibrated=doubtful)
     settings = GateSettings(coverage_floor, agent_errors, require_calibrated, tuple(primary))
-    judged = gate.judge(Evidence(columns, paired, uncalibrated, orders, settings))
+    result = gate.evaluate(Evidence(columns, paired, uncalibrated, orders, settings))
     doubtful = not set(uncalibrated).isdisjoint(graders_of(gate, tuple(columns)))
-    return Verdict(judged.result, tuple(dict.fromkeys(_reasons(judged))), (judged,), doubtful)
+    return Verdict(result.result, tuple(dict.fromkeys(_reasons(result))), (result,), doubtful)
 
 
 def graders_of(gate: Gate, graders: Sequence[str]) -> tuple[str, ...]:
     """The graders whose scores a gate needs; the first grader if it names none."""
-    return gate.looks_at(graders)
+    return gate.grader_keys(graders)
 
 
 def primary_graders(gate: Gate | None, graders: Sequence[str]) -> tuple[str, ...]:
@@ -371,7 +371,7 @@ def baselines_of(gate: Gate) -> tuple[str, ...]:
     return gate.baselines()
 
 
-def _reasons(judged: GateResult) -> Iterator[str]:
-    yield from judged.reasons
-    for condition in judged.conditions:
+def _reasons(result: GateResult) -> Iterator[str]:
+    yield from result.reasons
+    for condition in result.conditions:
         yield from _reasons(condition)

@@ -1,6 +1,6 @@
-"""Is the candidate better, not worse, worse, or is it undecided? Decisions over the scores of the same cases.
+"""Decide by the scores of the same cases whether a candidate is better, not worse, worse, or undecided.
 
-`gradeline compare`, regression gates and ``run --baseline`` all decide here.
+Used by `gradeline compare`, regression gates and ``run --baseline``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class ComparisonRule(NamedTuple):
     """How two runs are compared.
 
     ``margin`` is the mean loss that still counts as not worse. Below ``coverage_floor``, the share of the baseline's
-    cases that have a score in both runs, a candidate is neither better nor not worse. ``agent_errors`` says what a
-    failed call of the agent counts as.
+    cases that have a score in both runs, a candidate is neither better nor not worse. ``agent_errors``
+    excludes failed calls of the agent, or counts them as 0.
     """
 
     margin: float = MARGIN
@@ -52,7 +52,7 @@ class ComparisonRule(NamedTuple):
 
 
 class Drop(msgspec.Struct, frozen=True):
-    """A case whose score fell."""
+    """A case with a lower score."""
 
     case: str
     baseline: float
@@ -64,7 +64,7 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     The means are over the cases that have a score in both runs: improved + worse + same. They are None without such
     a case. ``difference`` is the mean of the changes that count, so with ``noise`` it may differ from that of the two
-    means. ``cases_to_decide`` is the number of cases in all that settles it 4 times of 5 if both are equally good.
+    means. ``cases_to_decide`` is the total number of cases that decides with a power of 80 % if both are equally good.
     """
 
     baseline: float | None
@@ -78,13 +78,13 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
     test: str | None
     p_value: float | None
     p_adjusted: float | None = None
-    """By Holm, over the graders of the comparison."""
+    """Adjusted by Holm over the graders of the comparison."""
     noise_threshold: float | None = None
-    """A smaller mean difference is what chance makes of changes such as these."""
+    """A smaller mean difference can be due to chance."""
     noise: float = 0.0
     """The suite's threshold for this grader: a smaller change of a case counts as same."""
     within_noise: int = 0
-    """The cases that count as same only because of it."""
+    """The number of cases that count as same only because of ``noise``."""
     skewed: bool = False
     """Whether some changes are so much larger than the others that Student's t is unreliable."""
     largest_drops: tuple[Drop, ...] = ()
@@ -95,7 +95,7 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
     missing: int
     decision: Decision
     reasons: tuple[str, ...] = ()
-    """Why it is undecided, and what is certain all the same."""
+    """Why it is undecided, and what is nevertheless certain."""
     cases_to_decide: int | None
     changed: tuple[str, ...] = ()
     edited: tuple[str, ...] = ()
@@ -103,23 +103,23 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
     worse_cases: tuple[str, ...] = ()
     missing_cases: tuple[str, ...] = ()
     clusters: int | None = None
-    """The clusters of the cases that were compared; None where no case has one."""
+    """The number of clusters of the compared cases; None if no case has one."""
 
     @property
     def pairs(self) -> int:
-        """The cases that were compared."""
+        """The number of compared cases."""
         return self.improved + self.worse + self.same
 
     @property
     def compared(self) -> str:
-        """The number of cases that were compared, and of their clusters."""
+        """The number of compared cases and of their clusters, as text."""
         if self.clusters is not None:
             return str(Clustering(self.pairs, self.clusters))
         return f"{self.pairs} case{'s' * (self.pairs != 1)}"
 
     @property
     def noise_rule(self) -> str | None:
-        """Which changes count as same, and what that does to the difference; None where every change counts."""
+        """Which changes count as same, with the effect on the difference; None if every change counts."""
         if not self.noise or self.difference is None or self.baseline is None or self.candidate is None:
             return None
         rule = f"{noise_in_words(self.noise)} ({self.within_noise:,} of {self.pairs:,} cases)"
@@ -144,7 +144,7 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
         return f"{changes}; {_ruled_out(self.difference_ci)}"
 
     def to_data(self) -> dict[str, Any]:
-        """As ``--json`` prints it: of the lists of cases, `changed` and `edited`."""
+        """The data for ``--json``; of the lists of cases only `changed` and `edited`."""
         shown: dict[str, Any] = msgspec.to_builtins(self)
         return {key: value for key, value in shown.items() if not key.endswith("_cases")}
 
@@ -157,8 +157,8 @@ def noise_in_words(noise: float) -> str:
 
 def compare_cases(paired: PairedScores, rule: ComparisonRule = ComparisonRule()) -> GraderComparison:  # noqa: B008 - immutable
     """The decision on one grader's scores."""
-    before = [case_score(tries, rule.agent_errors) for tries in paired.baseline]
-    after = [case_score(tries, rule.agent_errors) for tries in paired.candidate]
+    before = [case_score(repeats, rule.agent_errors) for repeats in paired.baseline]
+    after = [case_score(repeats, rule.agent_errors) for repeats in paired.candidate]
     missing = [
         case for case, first, second in zip(paired.cases, before, after, strict=True) if first is None or second is None
     ]
@@ -273,7 +273,7 @@ def decide_difference(difference: float, interval: Range, p: float, margin: floa
 
 
 def hides_loss(decision: Decision, of_means: float, noise: float, margin: float) -> bool:
-    """Whether changes that count as same add up to a loss beyond the margin, so that the candidate may be worse.
+    """Whether changes that count as same add up to a loss beyond the margin.
 
     ``of_means`` is the difference with all changes.
     """
@@ -281,7 +281,7 @@ def hides_loss(decision: Decision, of_means: float, noise: float, margin: float)
 
 
 def adjust_p_values(graders: Mapping[str, GraderComparison]) -> dict[str, GraderComparison]:
-    """The same with the p-values that hold for all graders together."""
+    """The comparisons with p-values adjusted over all graders."""
     ps = {key: grader.p_value for key, grader in graders.items() if grader.p_value is not None}
     raised = dict(zip(ps, holm(ps.values()), strict=True))
     return {key: msgspec.structs.replace(grader, p_adjusted=raised.get(key)) for key, grader in graders.items()}
@@ -333,9 +333,9 @@ def _complete_pairs(
 
 
 def _enough(units: Sequence[float], cases: int, margin: float) -> int:
-    """The number of cases in all that settles it 4 times of 5 if both are equally good; see `cases_to_decide`.
+    """The total number of cases that decides with a power of 80 % if both are equally good; see `cases_to_decide`.
 
-    Where cases belong to clusters, that number of clusters is needed, each with as many cases as those here have.
+    For cases in clusters the estimate assumes clusters of the same mean size.
     """
     mean_square = (fsum(map(mul, units, units)) + 1.0) / (len(units) + 2)
     return ceil(cases_to_decide(mean_square, margin) * cases / len(units))
@@ -394,7 +394,8 @@ def _needed(enough: int, cases: int, units: int) -> str:
     if units < cases:
         clusters = f" in {ceil(enough * units / cases):,} clusters"
     return (
-        f"{enough:,} cases{clusters} in all ({enough - cases:,} more) settle it 4 times of 5 if both are equally good"
+        f"{enough:,} cases{clusters} in all ({enough - cases:,} more) settle it with a power of 80 %"
+        " if both are equally good"
     )
 
 

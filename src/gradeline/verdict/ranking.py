@@ -41,8 +41,8 @@ def compare_pairs(
     """Compare every pair of runs, in the order of ``coverage``.
 
     ``pair_of`` returns the scores of two runs on the cases that have a score in every run; there is at least one.
-    A run whose ``coverage`` is below the floor is neither better nor not worse than another, because its missing
-    answers may be its bad ones.
+    A run whose ``coverage`` is below the floor is neither better nor not worse than another, because the missing
+    answers may be bad ones.
     """
     runs = list(combinations(coverage, 2))
     found = [compare_cases(pair_of(*pair), rule) for pair in runs]

@@ -55,7 +55,7 @@ def bound_of(aggregation: Aggregation, value: float) -> float:
     return as_fraction(value) if aggregation == "accuracy" else value
 
 
-def out_of_reach(aggregation: Aggregation, value: float) -> Iterator[Problem]:
+def bound_warnings(aggregation: Aggregation, value: float) -> Iterator[Problem]:
     """A warning for a bound outside of the range of scores."""
     if not 0.0 <= bound_of(aggregation, value) <= 1.0:
         scale = "0 to 1, or to 100 as a percentage" if aggregation == "accuracy" else "0 to 1"
@@ -92,7 +92,7 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
             yield from self._confidence_faults(self.confidence)
 
     def warnings(self) -> Iterator[Problem]:
-        yield from out_of_reach(self.measured, self.value)
+        yield from bound_warnings(self.measured, self.value)
         for name in ("pass_threshold", "pass_op"):
             if getattr(self, name) is not UNSET and self.measured != "accuracy":
                 yield Problem(name, f"has no effect on {self.measured}; only accuracy depends on which cases pass")
@@ -129,7 +129,7 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
         """The observed value; accuracy is a fraction."""
         return aggregate(self.measured, column.scores, self.passes(column))
 
-    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
+    def grader_keys(self, graders: Sequence[str]) -> tuple[str, ...]:
         return key_or_first(self.metric_key, graders)
 
     def outline(self, keys: Sequence[str]) -> GateResult:
@@ -200,14 +200,14 @@ class WeightedGate(ScoreGate, frozen=True, kw_only=True, tag="weighted_average")
             yield Problem("weights", "are all 0: set a weight above 0 for at least one grader")
 
     def warnings(self) -> Iterator[Problem]:
-        yield from out_of_reach(self.aggregation, self.value)
+        yield from bound_warnings(self.aggregation, self.value)
 
     def normalized(self) -> dict[str, float]:
         """The weights that are not 0, as shares of their sum."""
         total = fsum(self.weights.values())
         return {key: weight / total for key, weight in self.weights.items() if weight > 0.0}
 
-    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002 - it names them all
+    def grader_keys(self, graders: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002 - it names them all
         return tuple(self.normalized())
 
     def outline(self, keys: Sequence[str]) -> GateResult:  # noqa: ARG002
@@ -291,7 +291,7 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
             yield Problem("k", f"{self.k} of {self.n} repeats can never pass; k is at most n")
 
     def warnings(self) -> Iterator[Problem]:
-        yield from out_of_reach("accuracy", self.value)
+        yield from bound_warnings("accuracy", self.value)
 
     @property
     def requirement(self) -> _Requirement:
@@ -314,7 +314,7 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
             return passes_of(column)
         return [int(score >= self.pass_threshold) for score in column.scores]
 
-    def looks_at(self, graders: Sequence[str]) -> tuple[str, ...]:
+    def grader_keys(self, graders: Sequence[str]) -> tuple[str, ...]:
         return key_or_first(self.metric_key, graders)
 
     def outline(self, keys: Sequence[str]) -> GateResult:
@@ -346,15 +346,15 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
         if not column.scores:
             repeats = self.requirement.repeats
             return Finding("undecided", f"{key}: no case has {repeats} scored repeats; run with repeats: {repeats}")
-        tries = Counter(column.cases)
+        counts = Counter(column.cases)
         passed = Counter(case for passes, case in zip(self.passes(column), column.cases, strict=True) if passes)
-        chances = [_chance(self.requirement, count, passed[case]) for case, count in tries.items()]
+        chances = [_chance(self.requirement, count, passed[case]) for case, count in counts.items()]
         found, bound = fsum(chances) / len(chances), as_fraction(self.value)
         return Finding(
             "pass" if satisfies(self.op, found, bound) else "fail",
             f"{key}: {self._label(clustering_of(column) or len(chances))} {comparison_text(self.op, found, bound)}",
             found,
-            interval_of(chances, groups_of_cases(column, list(tries))),
+            interval_of(chances, groups_of_cases(column, list(counts))),
         )
 
     def _label(self, cases: Clustering | int) -> str:
@@ -364,10 +364,10 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
         return f"share of {over} with {self.k} of {self.n} repeats passed"
 
 
-def _chance(required: _Requirement, tries: int, passed: int) -> float:
-    """The share of all n-subsets of the tries in which at least k pass: 0 or 1 for exactly n tries."""
+def _chance(required: _Requirement, repeats: int, passed: int) -> float:
+    """The share of all n-subsets of the repeats in which at least k pass: 0 or 1 for exactly n repeats."""
     ways = sum(
-        comb(passed, hits) * comb(tries - passed, required.repeats - hits)
+        comb(passed, hits) * comb(repeats - passed, required.repeats - hits)
         for hits in range(required.passes, min(passed, required.repeats) + 1)
     )
-    return ways / comb(tries, required.repeats)
+    return ways / comb(repeats, required.repeats)

@@ -41,7 +41,7 @@ _EXAMPLE: dict[str, Any] = {
             "n": 100,
             "reasons": [
                 "a loss above 0.01 is ruled out",
-                "963 cases in all (863 more) settle it 4 times of 5 if both are equally good",
+                "963 cases in all (863 more) settle it with a power of 80 % if both are equally good",
             ],
             "cases_to_decide": 963,
             "coverage": 1.0,
