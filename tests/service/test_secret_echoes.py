@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 import duckdb
 import pytest
 
-from .echoes import COOKIE, ECHOES, VALUE, EchoingAgent, forms_of
+from .echoing_agent import COOKIE, ECHOES, VALUE, EchoingAgent, forms_of
 from .live import Server
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from echoes import ECHOES, VALUE, EchoingAgent, forms_of
+from echoing_agent import ECHOES, VALUE, EchoingAgent, forms_of
 from live import Server, with_keys
 
 if TYPE_CHECKING:
