@@ -127,7 +127,7 @@ class TestCompare:
             "2    -.033      · +.500*",
             "3   -.533* -.500*      ·",
             "tied for the best by exact: 'large', 'medium'",
-            "quality for money: no run is as good for less than large (0.05 per case), medium (0.02 per case), small"
+            "best value (none is as good at a lower cost): large (0.05 per case), medium (0.02 per case), small"
             " (0.01 per case)",
         ]
 

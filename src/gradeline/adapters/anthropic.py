@@ -51,7 +51,7 @@ _UNSUPPORTED = {
 
 
 class AnthropicAdapter(ChatAdapter):
-    """Any server of Anthropic's Messages API; ``base_url`` is the part before ``/v1/messages``."""
+    """Any server with Anthropic's Messages API; ``base_url`` is the part before ``/v1/messages``."""
 
     provider: ClassVar[str] = "anthropic"
     capabilities: ClassVar[Mapping[str, Sequence[str]]] = {

@@ -35,7 +35,7 @@ _MIN_TIMEOUT_S = 0.001
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that the model may ask to be called; ``parameters`` is a JSON Schema."""
+    """A function that the model may call; ``parameters`` is a JSON Schema."""
 
     name: str
     description: str = ""
@@ -64,7 +64,7 @@ class ChatRequest:
 
 
 class Note(NamedTuple):
-    """Something that was requested and not done, and why: ``what`` is a capability (``seed``, ``temperature``,
+    """A request that was not fulfilled, and ``why``: ``what`` is a capability (``seed``, ``temperature``,
     ``response_schema``, ``logprobs``, ``stream``, ``usage``, ``max_tokens``) or ``text``."""
 
     what: str
@@ -154,14 +154,14 @@ class ChatAdapter(ABC):
 
     A prompt is a string or a `ChatRequest`. ``model`` is used if the `RunConfig` has none (an empty string). If the
     server refuses a capability, the call is repeated without it, and the response has a note. Raises `ModelError`,
-    `gradeline.errors.BudgetExceeded`, or `ConfigError` for what a person must fix.
+    `gradeline.errors.BudgetExceeded`, or `ConfigError` for a problem that the user must fix.
     """
 
     provider: ClassVar[str]
     capabilities: ClassVar[Mapping[str, Sequence[str]]]
     """Optional capabilities, and the names by which a server refuses them."""
     headers: ClassVar[Mapping[str, str]] = {}
-    """Headers that the format requires in every request."""
+    """Headers that the API requires in every request."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Embeddings: over HTTP from any server of OpenAI's format, or offline from weights in a wheel."""
+"""Embeddings: over HTTP from any server with OpenAI's API, or offline from weights in a wheel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_TEXTS = 2048
 
 
 class OpenAIEmbeddings:
-    """Any server of OpenAI's embeddings; ``base_url`` is the part before ``/embeddings``."""
+    """Any server with OpenAI's embeddings API; ``base_url`` is the part before ``/embeddings``."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ QUOTA = "quota"
 """The error type of an exhausted account: no later attempt fixes that."""
 
 Obstacle = Literal["key", "model", "quota"]
-"""What makes every call fail until a person fixes it."""
+"""What makes every call fail until the user fixes it."""
 
 _USED_UP = frozenset(
     {
@@ -127,7 +127,7 @@ class ModelError(AgentError):
 
     @property
     def unbilled(self) -> bool:
-        """Whether the provider certainly did no work for the call."""
+        """Whether the provider certainly did not charge for the call."""
         refused = self.http_status is not None and 400 <= self.http_status < 500
         return refused or self.type in _NEVER_SENT or self.type == QUOTA
 
@@ -195,11 +195,11 @@ class ErrorReport(NamedTuple):
     def to_error(self, where: str) -> ModelError:
         """The exception for an error reported inside a response."""
         status = _status(self.code)
-        shown = f"{where}: the provider reported an error: {quote(self.message, _MAX_SHOWN)}"
+        message = f"{where}: the provider reported an error: {quote(self.message, _MAX_SHOWN)}"
         kind = "bad_response" if status is None else "rate_limited" if status == 429 else "status"
         if self.quota_exhausted:
             kind = QUOTA
-        return ModelError(kind, shown, http_status=status, report=self)
+        return ModelError(kind, message, http_status=status, report=self)
 
 
 def parse_error_text(text: str) -> ErrorReport:
@@ -267,10 +267,10 @@ def _parse_truncated(text: str) -> ErrorReport:
     code = next((word for name, word in found if name in ("code", "status", "type") and word != "error"), None)
     message = _MESSAGE.search(text)
     try:
-        shown = text if message is None else str(json.loads(message[1]))
+        content = text if message is None else str(json.loads(message[1]))
     except ValueError:
-        shown = text
-    return ErrorReport(shown, code, None, tuple(word for name, word in found if name in _REASONS))
+        content = text
+    return ErrorReport(content, code, None, tuple(word for name, word in found if name in _REASONS))
 
 
 def _located(detail: object) -> str | None:
@@ -296,7 +296,7 @@ FailureScope = Literal["request", "caller", "unclear"]
 
 
 class CallerRefused(GradelineError):  # noqa: N818 - read as the outcome of a call
-    """Every call would be refused until a person fixes something; ``error`` has the reason."""
+    """Every call would be refused until the user fixes something; ``error`` has the reason."""
 
     def __init__(self, error: AgentError) -> None:
         super().__init__(str(error))

@@ -44,7 +44,7 @@ _FINISHES = {
 
 
 class OpenAIChatAdapter(ChatAdapter):
-    """Any server of OpenAI's chat completions; ``base_url`` is the part before ``/chat/completions``."""
+    """Any server with OpenAI's chat completions API; ``base_url`` is the part before ``/chat/completions``."""
 
     provider: ClassVar[str] = "openai"
     capabilities: ClassVar[Mapping[str, Sequence[str]]] = {
@@ -332,7 +332,7 @@ _INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"
 
 
 class OpenAIResponsesAdapter(ChatAdapter):
-    """Any server of the Responses format; ``base_url`` is the part before ``/responses``."""
+    """Any server with the Responses API; ``base_url`` is the part before ``/responses``."""
 
     provider: ClassVar[str] = "openai"
     capabilities: ClassVar[Mapping[str, Sequence[str]]] = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Provider(NamedTuple):
-    """How a provider is called. A key from the environment is not sent to a base URL that the caller gives."""
+    """How a provider is called. A key from the environment is not sent to a base URL that the caller passes."""
 
     home: str
     """``module:class``."""

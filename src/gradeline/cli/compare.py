@@ -338,7 +338,7 @@ def _signed(difference: float) -> str:
 def _front_lines(comparison: ManyComparison) -> Iterator[str]:
     front = [f"{one.run.name} ({one.cost_per_case:.3g} per case)" for one in comparison.ordered if one.on_front]
     if front:
-        yield f"quality for money: no run is as good for less than {', '.join(front)}"
+        yield f"best value (none is as good at a lower cost): {', '.join(front)}"
     unknown = [one.run.name for one in comparison.ordered if one.on_front is None]
     if unknown:
         yield f"cost unknown: {', '.join(unknown)}; give prices with --assume-price, or let the agent report its usage"

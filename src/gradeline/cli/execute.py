@@ -161,8 +161,8 @@ def print_runs(settings: CliSettings, storage: Storage, done: list[RunOutcome], 
         if ran.stopped is not None:
             click.echo(f"{ran.stopped}; {how_to_continue(ran.report.run.id, storage, settings.store)}", err=True)
     if settings.json:
-        shown = [ran.to_data() for ran in done]
-        data = shown[0] if len(done) == 1 else {"runs": shown, "exit_code": code}
+        results = [ran.to_data() for ran in done]
+        data = results[0] if len(done) == 1 else {"runs": results, "exit_code": code}
         click.echo(json.dumps({**data, **fields}, ensure_ascii=False))
         return code
     for ran in done:

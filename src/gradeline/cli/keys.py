@@ -126,6 +126,6 @@ def _print(settings: CliSettings, found: list[ApiKey]) -> None:
     rows = []
     for key in found:
         times = (key.created_at, key.expires_at, key.last_used_at, key.revoked_at)
-        shown = (f"{at[:19]}Z" if at else "–" for at in times)
-        rows.append((key.id, key.scope.value, safe_text(key.name, most=100), *shown))
+        moments = (f"{at[:19]}Z" if at else "–" for at in times)
+        rows.append((key.id, key.scope.value, safe_text(key.name, most=100), *moments))
     print_table(console(settings), columns, rows)

@@ -167,8 +167,8 @@ def _body(fields: dict[str, str | tuple[str, ...]], value: str) -> SecretBody:
 def _as_json(secret: SecretInfo) -> dict[str, object]:
     import msgspec
 
-    shown: dict[str, object] = msgspec.to_builtins(secret)
-    return shown
+    data: dict[str, object] = msgspec.to_builtins(secret)
+    return data
 
 
 def _sent_to(secret: SecretInfo) -> str:

@@ -1,4 +1,4 @@
-"""``gradeline serve`` and ``gradeline view``: the evaluation service, and its web interface for a moment."""
+"""``gradeline serve`` and ``gradeline view``: the evaluation service, and its web interface for one session."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def view(no_browser: bool) -> None:
     from gradeline.service.settings import ServeSettings
     from gradeline.service.telemetry import log_to
 
-    # a person browses, so requests are not worth a line
+    # only one user browses: requests are not logged
     log_to(level=logging.WARNING)
     store = store_url(current_settings())
     service = build_service(ServeSettings(host=_VIEW_HOST, port=0, store=store, secret_key=read_secret_key(None)))
@@ -205,7 +205,7 @@ def view(no_browser: bool) -> None:
 
 
 def _opener(url: str, *, browse: bool) -> Callable[[], None]:
-    """Called once the server is up. The browser starts in a thread: one in a terminal would block the server."""
+    """The callback for a started server. A terminal browser would block the server, so it runs in a thread."""
 
     def announce() -> None:
         _announce_view(url)

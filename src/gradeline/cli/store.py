@@ -57,12 +57,12 @@ def backup(file: Path, overwrite: bool) -> None:
     if not file.parent.is_dir():
         raise ConfigError(Problem("FILE", f"the folder {file.parent} does not exist; create it first"))
     with _open("read") as storage:
-        made = write_backup(storage.database, file, PARTS, _progress())
+        copied = write_backup(storage.database, file, PARTS, _progress())
     size = file.stat().st_size
     _report(
-        {"file": str(file), "bytes": size, **_tables_as_json(made.tables), "faults": made.faults},
-        f"wrote {file}: {_rows_in_words(made.tables)}, {mebibytes(size)}; verified",
-        made.faults,
+        {"file": str(file), "bytes": size, **_tables_as_json(copied.tables), "faults": copied.faults},
+        f"wrote {file}: {_rows_in_words(copied.tables)}, {mebibytes(size)}; verified",
+        copied.faults,
     )
 
 
@@ -110,7 +110,7 @@ def check() -> None:
 
     with _open("read") as storage:
         report = check_store(storage.database, _progress())
-        place = _place(storage)
+        place = _location(storage)
     rows = sum(report.rows.values())
     state = f"{len(report.faults)} faults" if report.faults else "no faults"
     for note in report.notes:
@@ -137,7 +137,7 @@ def vacuum() -> None:
         before, _ = database.snapshot(lambda transaction: size_of(transaction, database.dialect))
         storage.vacuum()
         after, _ = database.snapshot(lambda transaction: size_of(transaction, database.dialect))
-        place = _place(storage)
+        place = _location(storage)
     _report(
         {"store": place, "bytes_before": before, "bytes": after},
         f"{place}: {mebibytes(before)} before, {mebibytes(after)} now",
@@ -159,7 +159,7 @@ def usage(limit: int) -> None:
     settings = current_settings()
     with _open("read") as storage:
         found = usage_of(storage.database)
-        place = _place(storage)
+        place = _location(storage)
     if settings.json:
         runs = [{"id": run.id, "name": run.name, "rows": run.rows, "estimated_bytes": run.bytes} for run in found.runs]
         click.echo(json.dumps({"store": place, "bytes": found.bytes, "free_bytes": found.free_bytes, "runs": runs}))
@@ -224,14 +224,16 @@ def _copy(source: str, destination: str, *, replace: bool) -> None:
     from gradeline.service.service import PARTS
     from gradeline.store.backup import copy_store
 
-    with _open("read", source) as there, _open("create", destination) as here:
-        if _same(there, here):
-            raise ConfigError(Problem("", f"source and destination are the same store: {_place(here)}"))
-        copied = copy_store(there.database, here.database, PARTS, replace=replace, progress=_progress())
-        places = _place(there), _place(here)
+    with _open("read", source) as source_store, _open("create", destination) as destination_store:
+        if _same(source_store, destination_store):
+            raise ConfigError(Problem("", f"source and destination are the same store: {_location(destination_store)}"))
+        copied = copy_store(
+            source_store.database, destination_store.database, PARTS, replace=replace, progress=_progress()
+        )
+        locations = _location(source_store), _location(destination_store)
     _report(
-        {"source": places[0], "destination": places[1], **_tables_as_json(copied)},
-        f"copied {places[0]} to {places[1]}: {_rows_in_words(copied)}; verified",
+        {"source": locations[0], "destination": locations[1], **_tables_as_json(copied)},
+        f"copied {locations[0]} to {locations[1]}: {_rows_in_words(copied)}; verified",
     )
 
 
@@ -251,7 +253,7 @@ def _open(mode: StoreMode, url: str | None = None) -> Iterator[SqliteStorage | P
         yield in_database(storage)
 
 
-def _place(storage: SqliteStorage | PostgresStorage) -> str:
+def _location(storage: SqliteStorage | PostgresStorage) -> str:
     """The location without user and password."""
     return storage.location if hasattr(storage, "location") else str(storage.path)
 
@@ -259,7 +261,7 @@ def _place(storage: SqliteStorage | PostgresStorage) -> str:
 def _same(one: SqliteStorage | PostgresStorage, other: SqliteStorage | PostgresStorage) -> bool:
     if hasattr(one, "path") and hasattr(other, "path"):
         return bool(one.path.samefile(other.path))
-    return _place(one) == _place(other)
+    return _location(one) == _location(other)
 
 
 def _progress() -> Callable[[str, int], None]:

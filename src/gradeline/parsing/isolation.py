@@ -1,4 +1,4 @@
-"""Which work on untrusted data must run in a worker process.
+"""Decides which work on untrusted data must run in a worker process.
 
 The time of JSON Schema, JMESPath, patterns and string distances depends on untrusted data. Before each evaluation its
 time is estimated by an upper bound. Up to `MOST_NS` it runs in this process; beyond that only in a worker process,

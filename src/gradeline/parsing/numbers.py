@@ -70,8 +70,8 @@ def _numbers(text: str, position: int = 0) -> Iterator[re.Match[str]]:
 
 def show_number(number: Fraction) -> str:
     """A readable number, truncated if very long."""
-    shown = _exact(number)
-    return shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}… ({len(shown):,} characters)"
+    text = _exact(number)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}… ({len(text):,} characters)"
 
 
 def _exact(number: Fraction) -> str:

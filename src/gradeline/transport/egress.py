@@ -35,7 +35,7 @@ Network = IPv4Network | IPv6Network
 
 
 class AllowAll:
-    """Allows every address: for a person's own machine."""
+    """Allows every address: for local use."""
 
     def check(self, host: str, address: str, port: int) -> str | None:  # noqa: ARG002 - the protocol's signature
         return None

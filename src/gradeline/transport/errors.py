@@ -34,7 +34,7 @@ class AttemptError(Exception):
         """Whether a reused connection ended before any response: the server had most likely closed it already."""
 
     def without_frames(self) -> Self:
-        """The error without its traceback, to be kept: the frames hold the body and would form a reference cycle."""
+        """The error without its traceback, to be stored: the frames hold the body and would form a reference cycle."""
         self.__traceback__ = self.__context__ = None
         return self
 

@@ -14,7 +14,7 @@ EXCERPT_BYTES = 2048
 def known_secrets(
     url: str, headers: Mapping[str, str], secret_headers: Iterable[str], secrets: Iterable[str]
 ) -> tuple[str, ...]:
-    """Every value of a call that no message may show: given secrets, secret headers and those in the URL."""
+    """Every value of a call that no message may show: the secrets passed, secret headers and those in the URL."""
     marked = {name.lower() for name in secret_headers}
     found = {secret for secret in secrets if secret}
     for name, value in headers.items():
@@ -47,11 +47,11 @@ def safe_url(url: object) -> str:
     head = text.partition("#")[0].partition("?")[0]
     scheme, mark, rest = head.partition("://")
     if not mark:
-        shown = head.rpartition("@")[2]
+        visible = head.rpartition("@")[2]
     else:
         authority, slash, path = rest.partition("/")
-        shown = f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path}"
-    return f"{shown}{'?…' if parts.query else ''}"
+        visible = f"{scheme}{mark}{authority.rpartition('@')[2]}{slash}{path}"
+    return f"{visible}{'?…' if parts.query else ''}"
 
 
 def excerpt(body: bytes, secrets: Iterable[str] = ()) -> str:

@@ -95,20 +95,20 @@ class HttpRequest(Struct, frozen=True):
         return headers
 
     def _url_problems(self) -> Iterator[Problem]:
-        shown = safe_url(self.url)
+        display_url = safe_url(self.url)
         try:
             url = URL(self.url)
             host = url.raw_host
         except ValueError:  # its message quotes the URL, which may hold a secret
-            yield Problem("url", f"{shown} is not a valid URL")
+            yield Problem("url", f"{display_url} is not a valid URL")
             return
         if url.scheme not in ("http", "https"):
-            remedy = "" if "://" in shown or not shown else f"; write http://{shown}"
-            yield Problem("url", f"{quote(shown)} must begin with http:// or https://{remedy}")
+            remedy = "" if "://" in display_url or not display_url else f"; write http://{display_url}"
+            yield Problem("url", f"{quote(display_url)} must begin with http:// or https://{remedy}")
         elif not host:
-            yield Problem("url", f"{shown} has no host")
+            yield Problem("url", f"{display_url} has no host")
         if url.raw_user is not None or url.raw_password is not None:
-            yield Problem("url", f"{shown} contains credentials; send them in an Authorization header instead")
+            yield Problem("url", f"{display_url} contains credentials; send them in an Authorization header instead")
 
     def _header_problems(self) -> Iterator[Problem]:
         for name, value in self.headers.items():
@@ -180,8 +180,8 @@ def next_hop(hop: Hop, redirect: Redirect, secret_headers: Collection[str]) -> H
     if not same_origin(url, hop.url):
         dropped |= {"host", *(name.lower() for name in secret_headers)}
         dropped |= {name.lower() for name, value in hop.headers.items() if is_secret_name(name) or MARKER in value}
-    kept = CIMultiDict((name, value) for name, value in hop.headers.items() if name.lower() not in dropped)
-    return Hop(method, url, kept, body)
+    headers = CIMultiDict((name, value) for name, value in hop.headers.items() if name.lower() not in dropped)
+    return Hop(method, url, headers, body)
 
 
 def same_origin(one: URL, other: URL) -> bool:
@@ -199,7 +199,7 @@ def _target(base: URL, redirect: Redirect) -> URL:
         raise AttemptError("redirect", f"answered {redirect.status} without a Location")
     try:
         url = base.join(URL(redirect.location)).with_fragment(None)
-        shown = safe_url(url)
+        display_url = safe_url(url)
         host = url.raw_host
         port = url.port
     except ValueError:
@@ -209,9 +209,9 @@ def _target(base: URL, redirect: Redirect) -> URL:
     if url.scheme not in ("http", "https"):
         raise AttemptError("redirect", f"redirected to {quote(url.scheme)}, which is neither http nor https")
     if not host or port is None:
-        raise AttemptError("redirect", f"redirected to {shown}, which has no host")
+        raise AttemptError("redirect", f"redirected to {display_url}, which has no host")
     if url.raw_user is not None or url.raw_password is not None:
-        raise AttemptError("redirect", f"redirected to {shown} with credentials in the URL")
+        raise AttemptError("redirect", f"redirected to {display_url} with credentials in the URL")
     if base.scheme == "https" and url.scheme == "http":
-        raise AttemptError("redirect", f"redirected from https to {shown}, which is not encrypted")
+        raise AttemptError("redirect", f"redirected from https to {display_url}, which is not encrypted")
     return url

@@ -92,9 +92,9 @@ def check_redirect(before: Hop, after: Hop, values: Iterable[str], secrets: Secr
     if place is None and known.found_in(str(after.url).encode()):
         place = "URL"
     if place is not None:
-        shown = safe_url(after.url.origin())
+        origin = safe_url(after.url.origin())
         reason = f"with a secret in the {place}, which is not sent to another origin; use that address as the url"
-        raise AttemptError("redirect", f"redirected to {shown} {reason}")
+        raise AttemptError("redirect", f"redirected to {origin} {reason}")
 
 
 def _places(hop: Hop, marker: str) -> Iterator[SecretLocation]:
