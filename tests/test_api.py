@@ -106,7 +106,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-class TestASuiteFile:
+class TestSuiteFile:
     def test_a_result_has_the_names_of_the_json(self, folder: Path) -> None:
         with run_suite("suite.yaml") as result:
             assert (result.run.name, result.run.status, result.exit_code, result.passed) == (
@@ -235,7 +235,7 @@ class TestASuiteFile:
         assert result.run.target["kind"] == "replay"
 
 
-class TestTheSuiteObject:
+class TestSuiteObject:
     def test_its_repr_shows_the_results(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE + "description: About towns\nsandbox: {}\n")
         suite = Suite.load("suite.yaml")

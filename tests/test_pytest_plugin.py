@@ -48,7 +48,7 @@ def runs(pytester: pytest.Pytester, path: str = ".gradeline/store.db") -> list[R
         return storage.list_runs()
 
 
-class TestTheMarker:
+class TestMarker:
     def test_a_suite_that_passes_is_a_test_that_passes(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile("""
             import pytest
@@ -188,7 +188,7 @@ class TestTheMarker:
         run_pytest(pytester).assert_outcomes(failed=1)
 
 
-class TestTheFixture:
+class TestFixture:
     def test_a_test_asserts_on_the_result_itself(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile("""
             from gradeline import GradeResult, compare, grader
@@ -254,7 +254,7 @@ class TestCases:
         result.stdout.fnmatch_lines([f"gradeline: {pytester.path}/cases.jsonl:1: input: is required*"])
 
 
-class TestTheStore:
+class TestStore:
     def test_it_is_named_by_an_option_or_in_the_settings(self, pytester: pytest.Pytester) -> None:
         pytester.makepyfile("def test_it(evaluate): evaluate('suite.yaml')")
         pytester.makeini("[pytest]\ngradeline_store = sqlite:///set.db")

@@ -18,7 +18,7 @@ from gradeline_command import COMMAND, run_command
 CASES = 120
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     data: dict[str, Any]
     errors: str
@@ -33,7 +33,7 @@ class Ran(NamedTuple):
         return found
 
 
-def gradeline(folder: Path, *arguments: str) -> Ran:
+def gradeline(folder: Path, *arguments: str) -> CommandResult:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
     done = run_command(
         [COMMAND, *arguments, "--json"],
@@ -41,7 +41,7 @@ def gradeline(folder: Path, *arguments: str) -> Ran:
         env={**environment, "NO_COLOR": "1"},
         timeout=120,
     )
-    return Ran(done.returncode, json.loads(done.stdout), done.stderr.decode())
+    return CommandResult(done.returncode, json.loads(done.stdout), done.stderr.decode())
 
 
 def write(folder: Path, port: int, **options: object) -> None:
@@ -136,7 +136,7 @@ def test_an_agent_that_is_down_ends_the_run_and_resume_finishes_it(tmp_path: Pat
     assert agent.calls == CASES
 
 
-def test_an_agent_that_dies_midway_ends_the_run_with_what_it_answered(tmp_path: Path) -> None:
+def test_an_agent_that_dies_midway_ends_the_run_and_its_responses_are_stored(tmp_path: Path) -> None:
     with serving(lambda call: call > 30) as agent:
         write(tmp_path, agent.server_port, concurrency=8)
         ended = gradeline(tmp_path, "run", "suite.json")

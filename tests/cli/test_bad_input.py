@@ -36,7 +36,7 @@ def answer(text, model=None):
 """
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -67,7 +67,7 @@ def environment() -> dict[str, str]:
     return {**stored, "NO_COLOR": "1"}
 
 
-def gradeline(folder: Path, *arguments: str, out: IO[Any] | int = subprocess.PIPE) -> Ran:
+def gradeline(folder: Path, *arguments: str, out: IO[Any] | int = subprocess.PIPE) -> CommandResult:
     done = run_command(
         [COMMAND, *arguments],
         cwd=folder,
@@ -75,7 +75,7 @@ def gradeline(folder: Path, *arguments: str, out: IO[Any] | int = subprocess.PIP
         env=environment(),
         timeout=GUARD,
     )
-    return Ran(done.returncode, (done.stdout or b"").decode(), done.stderr.decode())
+    return CommandResult(done.returncode, (done.stdout or b"").decode(), done.stderr.decode())
 
 
 def calls(folder: Path) -> list[str]:
@@ -93,7 +93,7 @@ def records(folder: Path, run: str = "latest", store: str = ".gradeline/store.db
         return list(storage.records(storage.find_run(run).id))
 
 
-def check_error(ran: Ran, code: int, *words: str) -> None:
+def check_error(ran: CommandResult, code: int, *words: str) -> None:
     """The exit code, and one readable message: no traceback, no mention of a bug."""
     assert ran.code == code, ran.err
     assert "Traceback" not in ran.err

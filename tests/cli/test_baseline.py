@@ -15,7 +15,7 @@ from gradeline_command import COMMAND, run_command
 FAILED = {"status": "error", "error": {"type": "connect", "message": "down", "fault": "infrastructure"}}
 
 
-class Decided(NamedTuple):
+class Decision(NamedTuple):
     run: int
     """The exit code of ``run --baseline``."""
     compare: int
@@ -55,13 +55,13 @@ def suite(folder: Path, name: str, answers: Sequence[Sequence[str | None]], **ke
 
 def decided(
     folder: Path, old: Sequence[Sequence[str | None]], new: Sequence[Sequence[str | None]], **keys: Any
-) -> Decided:
+) -> Decision:
     folder = folder / f"{len(list(folder.iterdir()))}"
     (folder / ".gradeline").mkdir(parents=True)
     gradeline(folder, "run", suite(folder, "old", old, **keys))
     run, ran = gradeline(folder, "run", suite(folder, "new", new, **keys), "--baseline", "old")
     compare, comparison = gradeline(folder, "compare", "old", "new")
-    return Decided(run, compare, ran["verdict"], comparison)
+    return Decision(run, compare, ran["verdict"], comparison)
 
 
 def test_a_candidate_missing_a_fifth_of_the_cases_is_not_better(tmp_path: Path) -> None:

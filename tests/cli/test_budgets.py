@@ -30,7 +30,7 @@ MODEL = "{{kind: openai, model: m, base_url: '{url}', api_key: none, retries: 0}
 JUDGE = "{{kind: model_judge, prompt: '{{submission}}', model: j, base_url: '{url}', max_retries: 0}}"
 
 
-class Budgeted:
+class BudgetProject:
     """Suites with a limit on the cost, run as a script would."""
 
     def __init__(self, folder: Path, server: FakeJudge, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,15 +66,17 @@ class Budgeted:
 
 
 @pytest.fixture
-def budgeted(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Budgeted]:
+def budgeted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BudgetProject]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GRADELINE_PRICES", raising=False)
     with FakeJudge("perfect").in_thread() as server:
-        yield Budgeted(tmp_path, server, capsys)
+        yield BudgetProject(tmp_path, server, capsys)
 
 
 class TestBeforeTheFirstCall:
-    def test_a_model_without_a_price_is_refused(self, budgeted: Budgeted) -> None:
+    def test_a_model_without_a_price_is_refused(self, budgeted: BudgetProject) -> None:
         code, data, err = budgeted.command("run", str(budgeted.suite("model")))
         assert (code, data, budgeted.number_of_calls) == (2, None, 0)
         assert (
@@ -83,18 +85,18 @@ class TestBeforeTheFirstCall:
             " million tokens), or limit calls instead" in err
         )
 
-    def test_a_model_and_a_judge_without_prices_are_refused(self, budgeted: Budgeted) -> None:
+    def test_a_model_and_a_judge_without_prices_are_refused(self, budgeted: BudgetProject) -> None:
         code, _, err = budgeted.command("run", str(budgeted.suite("model", judged=True, cost=None)), "--budget", "3usd")
         assert (code, budgeted.number_of_calls) == (2, 0)
         assert "--budget: no price is known for the agent (m), quality (j), so a budget of 3 would limit nothing" in err
 
-    def test_validate_reports_a_missing_price(self, budgeted: Budgeted) -> None:
+    def test_validate_reports_a_missing_price(self, budgeted: BudgetProject) -> None:
         code, data, _ = budgeted.command("validate", str(budgeted.suite("model")))
         assert code == 2
         assert [error["path"] for error in data["errors"]] == ["budget.cost"]
 
     @pytest.mark.parametrize("price", ["--assume-price=m=1/2", "--assume-price=1/2"])
-    def test_an_assumed_price_allows_the_run_and_is_stored(self, budgeted: Budgeted, price: str) -> None:
+    def test_an_assumed_price_allows_the_run_and_is_stored(self, budgeted: BudgetProject, price: str) -> None:
         code, data, _ = budgeted.command("run", str(budgeted.suite("model", cost=0.00001)), price)
         assert (code, data["run"]["status"]) == (3, "cancelled")
         assert "the budget of 1e-05 is spent" in data["stopped"]
@@ -103,7 +105,7 @@ class TestBeforeTheFirstCall:
         assert (code, data["run"]["status"]) == (0, "completed")
         assert data["summary"]["cost"]["agent"] > 0.00001
 
-    def test_prices_in_the_suite_allow_the_run(self, budgeted: Budgeted) -> None:
+    def test_prices_in_the_suite_allow_the_run(self, budgeted: BudgetProject) -> None:
         suite = budgeted.suite(
             "model", judged=True, more="prices: {m: {input: 1, output: 2}, j: {input: 0, output: 0}}"
         )
@@ -112,17 +114,17 @@ class TestBeforeTheFirstCall:
         assert data["summary"]["cost"]["agent"] > 0
         assert "price" not in err
 
-    def test_a_price_missing_for_some_models_is_a_warning(self, budgeted: Budgeted) -> None:
+    def test_a_price_missing_for_some_models_is_a_warning(self, budgeted: BudgetProject) -> None:
         suite = budgeted.suite("model", judged=True, more="prices: {m: {input: 1, output: 2}}")
         code, _, err = budgeted.command("run", str(suite))
         assert code == 0
         assert err.count("the budget of 5 does not count all calls: no price is known for quality (j)") == 1
 
-    def test_a_limit_on_calls_needs_no_price(self, budgeted: Budgeted) -> None:
+    def test_a_limit_on_calls_needs_no_price(self, budgeted: BudgetProject) -> None:
         code, data, err = budgeted.command("run", str(budgeted.suite("model", cost=None)), "--budget", "100calls")
         assert (code, data["run"]["status"], "price" in err) == (0, "completed", False)
 
-    def test_a_regrade_counts_only_the_cost_of_its_judges(self, budgeted: Budgeted) -> None:
+    def test_a_regrade_counts_only_the_cost_of_its_judges(self, budgeted: BudgetProject) -> None:
         suite = budgeted.suite("silent", judged=True, cost=None)
         assert budgeted.command("run", str(suite))[0] == 0
         budgeted.suite("silent", judged=True)
@@ -132,8 +134,8 @@ class TestBeforeTheFirstCall:
         assert budgeted.command("regrade", "latest", "--assume-price", "1/2")[0] == 0
 
 
-class TestAnAgentThatReportsNoCost:
-    def test_the_run_stops_after_the_first_response(self, budgeted: Budgeted) -> None:
+class TestAgentWithoutReportedCost:
+    def test_the_run_stops_after_the_first_response(self, budgeted: BudgetProject) -> None:
         code, data, _ = budgeted.command("run", str(budgeted.suite("silent")))
         assert (code, data["run"]["status"]) == (3, "cancelled")
         assert data["summary"]["responses"]["success"] < CASES
@@ -141,28 +143,30 @@ class TestAnAgentThatReportsNoCost:
             "no cost is known for the calls of the agent, so that the budget of 5 limits nothing; let it report its usage"
         )
 
-    def test_with_a_priced_judge_it_is_a_warning(self, budgeted: Budgeted, caplog: pytest.LogCaptureFixture) -> None:
+    def test_with_a_priced_judge_it_is_a_warning(
+        self, budgeted: BudgetProject, caplog: pytest.LogCaptureFixture
+    ) -> None:
         suite = budgeted.suite("silent", judged=True, more="prices: {j: {input: 1, output: 2}}")
         code, data, _ = budgeted.command("run", str(suite))
         assert (code, data["run"]["status"]) == (0, "completed")
         reason = [message for message in caplog.messages if "no cost is known for the calls of the agent" in message]
         assert len(reason) == 1
 
-    def test_with_an_unpriced_judge_the_run_stops(self, budgeted: Budgeted) -> None:
+    def test_with_an_unpriced_judge_the_run_stops(self, budgeted: BudgetProject) -> None:
         code, data, err = budgeted.command("run", str(budgeted.suite("silent", judged=True)))
         assert (code, "no cost is known for the calls of the agent" in data["stopped"]) == (3, True)
         assert "no price is known for quality (j)" in err
 
-    def test_its_tokens_are_priced_by_the_user(self, budgeted: Budgeted) -> None:
+    def test_its_tokens_are_priced_by_the_user(self, budgeted: BudgetProject) -> None:
         code, data, _ = budgeted.command("run", str(budgeted.suite("tokens")), "--assume-price", "1/2")
         assert (code, data["summary"]["cost"]["agent"]) == (3, 6.0)
         assert "the budget of 5 is spent" in data["stopped"]
 
-    def test_a_reported_cost_is_counted(self, budgeted: Budgeted) -> None:
+    def test_a_reported_cost_is_counted(self, budgeted: BudgetProject) -> None:
         code, data, _ = budgeted.command("run", str(budgeted.suite("cost")))
         assert (code, data["summary"]["cost"]["agent"]) == (3, 5.0)
 
-    def test_stored_responses_need_no_price(self, budgeted: Budgeted) -> None:
+    def test_stored_responses_need_no_price(self, budgeted: BudgetProject) -> None:
         suite = budgeted.suite("silent", cost=None)
         run = budgeted.command("run", str(suite))[1]["run"]["id"]
         replay = f"target={{kind: replay, run: {run}}}"
@@ -170,7 +174,7 @@ class TestAnAgentThatReportsNoCost:
         assert (code, data["run"]["status"]) == (0, "completed")
 
 
-def test_invalid_prices_are_reported_with_their_place(budgeted: Budgeted) -> None:
+def test_invalid_prices_are_reported_with_their_place(budgeted: BudgetProject) -> None:
     more = "prices:\n  a: {input: 1}\n  b: {input: -1, output: 2}\n  c: 3\n  d: {input: 1, output: 2, cachd_input: 1}"
     _, data, _ = budgeted.command("validate", str(budgeted.suite("silent", cost=None, more=more)))
     assert [(error["line"], error["path"], error["message"]) for error in data["errors"]] == [
@@ -190,13 +194,13 @@ def test_invalid_prices_are_reported_with_their_place(budgeted: Budgeted) -> Non
 
 
 class TestFromPython:
-    def test_an_assumed_price(self, budgeted: Budgeted) -> None:
+    def test_an_assumed_price(self, budgeted: BudgetProject) -> None:
         suite = budgeted.suite("tokens", cost=None)
         for price in ("1/2", ["1/2"]):
             with run_suite(suite, store="memory://", budget=5, assume_price=price) as result:
                 assert result.summary.cost["agent"] == 6.0
 
-    def test_prices_by_model(self, budgeted: Budgeted) -> None:
+    def test_prices_by_model(self, budgeted: BudgetProject) -> None:
         suite = budgeted.suite("model")
         with run_suite(suite, store="memory://", assume_price={"m": "1/2"}) as result:
             assert result.run.status == "completed"
@@ -204,6 +208,6 @@ class TestFromPython:
             run_suite(suite, store="memory://", assume_price={"other": "1/2"})
 
     @pytest.mark.parametrize("price", ["cheap", {"m": "x"}, 3, [3]])
-    def test_an_invalid_price_is_refused(self, budgeted: Budgeted, price: Any) -> None:
+    def test_an_invalid_price_is_refused(self, budgeted: BudgetProject, price: Any) -> None:
         with pytest.raises(ConfigError, match="assume_price: "):
             run_suite(budgeted.suite("tokens"), store="memory://", assume_price=price)

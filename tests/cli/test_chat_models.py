@@ -93,7 +93,7 @@ def folder(tmp_path: Path, provider: Provider) -> Path:
     return tmp_path
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -103,7 +103,7 @@ class Ran(NamedTuple):
         return json.loads(self.out)
 
 
-def gradeline(folder: Path, *arguments: str, **variables: str) -> Ran:
+def gradeline(folder: Path, *arguments: str, **variables: str) -> CommandResult:
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -115,7 +115,7 @@ def gradeline(folder: Path, *arguments: str, **variables: str) -> Ran:
         env={**environment, "NO_COLOR": "1", **variables},
         text=True,
     )
-    return Ran(done.returncode, done.stdout, done.stderr)
+    return CommandResult(done.returncode, done.stdout, done.stderr)
 
 
 def test_several_models_make_a_run_each(folder: Path, provider: Provider) -> None:

@@ -17,19 +17,19 @@ from gradeline.report.formatting import visible
 from gradeline_command import COMMAND, run_command
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-def gradeline(*arguments: str, stdin: str | bytes = b"") -> Ran:
+def gradeline(*arguments: str, stdin: str | bytes = b"") -> CommandResult:
     done = run_command(
         [COMMAND, *arguments],
         input=stdin if isinstance(stdin, bytes) else stdin.encode(),
         env={**os.environ, "NO_COLOR": "1"},
     )
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class TestHelp:

@@ -20,7 +20,7 @@ gate: {metric_key: right, op: gte, value: 0.5}
 """
 
 
-class Printed(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -39,9 +39,9 @@ class Shop:
         self.cases({"metadata": {"document": f"doc {number}"}} for number in range(8))
         self.answer(wrong=0)
 
-    def __call__(self, *arguments: str) -> Printed:
+    def __call__(self, *arguments: str) -> CommandResult:
         code = command(list(arguments))
-        return Printed(code, *self._capsys.readouterr())
+        return CommandResult(code, *self._capsys.readouterr())
 
     def write(self, suite: str) -> None:
         (self._folder / "suite.yaml").write_text(suite)
@@ -54,7 +54,7 @@ class Shop:
         ]
         (self._folder / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
-    def run(self, name: str, wrong: int, *options: str) -> Printed:
+    def run(self, name: str, wrong: int, *options: str) -> CommandResult:
         """A run that answers the questions to that many documents wrongly."""
         self.answer(wrong)
         return self("run", "suite.yaml", "--name", name, *options)

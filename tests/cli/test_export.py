@@ -39,7 +39,7 @@ BEGINNINGS = {
 }
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -60,10 +60,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def export(folder: Path, *arguments: str, **environment: str) -> Ran:
+def export(folder: Path, *arguments: str, **environment: str) -> CommandResult:
     kept = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
     done = run_command([COMMAND, "export", *arguments], cwd=folder, env={**kept, **environment})
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.mark.parametrize("format_name", BEGINNINGS)

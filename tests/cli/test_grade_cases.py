@@ -30,15 +30,15 @@ async def other(sample, submission):
 """
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
 
 
-def gradeline(*arguments: str | Path) -> Ran:
+def gradeline(*arguments: str | Path) -> CommandResult:
     done = run_command([COMMAND, *map(str, arguments)], env={**os.environ, "NO_COLOR": "1"})
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def write_cases(folder: Path, *rows: Any) -> Path:
     return path
 
 
-def records(ran: Ran) -> list[Record]:
+def records(ran: CommandResult) -> list[Record]:
     return [from_json(Record, line) for line in ran.out.splitlines()]
 
 

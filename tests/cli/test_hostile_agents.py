@@ -154,7 +154,7 @@ def server() -> Iterator[FaultServer]:
         yield server
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -164,7 +164,7 @@ class Ran(NamedTuple):
         return json.loads(self.out)
 
 
-def gradeline(folder: Path, *arguments: str) -> Ran:
+def gradeline(folder: Path, *arguments: str) -> CommandResult:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
     done = run_command(
         [COMMAND, *arguments],
@@ -172,7 +172,7 @@ def gradeline(folder: Path, *arguments: str) -> Ran:
         env={**environment, "NO_COLOR": "1", "API_TOKEN": TOKEN},
         timeout=GUARD,
     )
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def records(folder: Path) -> dict[str, Record]:
@@ -212,7 +212,7 @@ def write(folder: Path, server: FaultServer, rows: list[dict[str, Any]], **chang
     (folder / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
-def leaks(folder: Path, *ran: Ran) -> list[str]:
+def leaks(folder: Path, *ran: CommandResult) -> list[str]:
     """Where a part of the token can be read: files of the folder, the store's among them, or what was printed."""
     places = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     for one in ran:
@@ -229,17 +229,17 @@ def slug(fault: str, number: int) -> str:
     return re.sub(r"[^a-z0-9-]+", "_", fault) + f"_{number}"
 
 
-class Everything(NamedTuple):
+class HostileRun(NamedTuple):
     """The run of all faults."""
 
     folder: Path
-    ran: Ran
+    ran: CommandResult
     records: dict[str, Record]
     attempts: dict[str, int]
 
 
 @pytest.fixture(scope="module")
-def everything(server: FaultServer, tmp_path_factory: pytest.TempPathFactory) -> Everything:
+def everything(server: FaultServer, tmp_path_factory: pytest.TempPathFactory) -> HostileRun:
     folder = tmp_path_factory.mktemp("everything")
     rows = []
     for number in range(EACH):
@@ -247,7 +247,7 @@ def everything(server: FaultServer, tmp_path_factory: pytest.TempPathFactory) ->
             rows += [faulty_case(fault, slug(fault, number)), sound(f"sound_{len(rows)}")]
     write(folder, server, rows)
     ran = gradeline(folder, "run", "suite.json", "--json")
-    return Everything(folder, ran, records(folder), attempts(server))
+    return HostileRun(folder, ran, records(folder), attempts(server))
 
 
 class TestEveryFault:
@@ -257,7 +257,7 @@ class TestEveryFault:
         assert error_types == TYPES - {"too_large", "connect", "dns", "tls"}
 
     @pytest.mark.parametrize("fault", EXPECTED)
-    def test_it_has_its_error_type_and_number_of_attempts(self, everything: Everything, fault: str) -> None:
+    def test_it_has_its_error_type_and_number_of_attempts(self, everything: HostileRun, fault: str) -> None:
         expected = EXPECTED[fault]
         for number in range(EACH):
             name = slug(fault, number)
@@ -275,7 +275,7 @@ class TestEveryFault:
 
     @pytest.mark.parametrize("fault", [fault for fault, expected in EXPECTED.items() if expected.type is not None])
     def test_its_message_names_the_place_and_is_short(
-        self, everything: Everything, server: FaultServer, fault: str
+        self, everything: HostileRun, server: FaultServer, fault: str
     ) -> None:
         for number in range(EACH):
             error = everything.records[slug(fault, number)].response.error
@@ -286,7 +286,7 @@ class TestEveryFault:
             tried = EXPECTED[fault].attempts
             assert (f"(tried {tried} times)" in error.message) is (tried > 1)
 
-    def test_a_deadline_is_kept(self, everything: Everything) -> None:
+    def test_a_deadline_is_kept(self, everything: HostileRun) -> None:
         for fault, expected in EXPECTED.items():
             for number in range(EACH):
                 took = everything.records[slug(fault, number)].response.latency_ms
@@ -295,7 +295,7 @@ class TestEveryFault:
 
 
 class TestEverythingAtOnce:
-    def test_the_valid_cases_all_pass(self, everything: Everything) -> None:
+    def test_the_valid_cases_all_pass(self, everything: HostileRun) -> None:
         names = [name for name in everything.records if name.startswith("sound_")]
         assert len(names) == EACH * len(EXPECTED)
         for name in names:
@@ -303,7 +303,7 @@ class TestEverythingAtOnce:
             assert (record.response.text, record.grades["exact"].passed) == (name, True)
             assert everything.attempts[name] == 1
 
-    def test_the_summary_counts_each_error_type(self, everything: Everything) -> None:
+    def test_the_summary_counts_each_error_type(self, everything: HostileRun) -> None:
         types = [expected.type for expected in EXPECTED.values()]
         late, answered = types.count("timeout"), types.count(None)
         summary = everything.ran.json["summary"]
@@ -317,12 +317,12 @@ class TestEverythingAtOnce:
         assert (exact["errors"], exact["skipped"]) == (0, EACH * (len(types) - answered))
         assert exact["scored"] == EACH * (len(types) + answered)
 
-    def test_too_many_failed_calls_are_undecided(self, everything: Everything) -> None:
+    def test_too_many_failed_calls_are_undecided(self, everything: HostileRun) -> None:
         assert everything.ran.code == 3
         assert everything.ran.json["run"]["status"] == "completed"
         assert "Traceback" not in everything.ran.err
 
-    def test_the_token_was_sent_and_is_not_stored(self, everything: Everything, server: FaultServer) -> None:
+    def test_the_token_was_sent_and_is_not_stored(self, everything: HostileRun, server: FaultServer) -> None:
         assert {request.headers.get("authorization") for request in server.received} == {f"Bearer {TOKEN}"}
         echoed = everything.records[slug("status/500", 0)].response.error
         assert echoed is not None

@@ -28,7 +28,7 @@ OPTION = re.compile(r"^( *)#(?=\S)", re.MULTILINE)
 """A comment that is an option as soon as its ``#`` is deleted."""
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -38,10 +38,10 @@ class Ran(NamedTuple):
         return json.loads(self.out)
 
 
-def gradeline(folder: Path, *arguments: str) -> Ran:
+def gradeline(folder: Path, *arguments: str) -> CommandResult:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
     done = run_command([COMMAND, *arguments], cwd=folder, env={**environment, "NO_COLOR": "1"})
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -63,7 +63,7 @@ class TestInit:
         assert "verdict: pass" in run.out
 
     def test_the_printed_output(self, tmp_path: Path) -> None:
-        assert gradeline(tmp_path, "init") == Ran(
+        assert gradeline(tmp_path, "init") == CommandResult(
             0,
             "wrote suite.yaml\nwrote cases.jsonl\nwrote graders.py\nwrote agent.py\nwrote suite.schema.json\n"
             "\nNext:\n  gradeline validate suite.yaml\n  gradeline run suite.yaml\n",
@@ -92,7 +92,7 @@ class TestInit:
         gradeline(tmp_path, "init", "evals", "--target", target)
         assert gradeline(tmp_path, "run", "evals/suite.yaml", "--json").json["verdict"]["result"] == "pass"
 
-    def test_an_http_suite_calls_the_agent_it_says_to_start(self, tmp_path: Path, agent: int) -> None:
+    def test_an_http_suite_calls_the_agent_in_its_instructions(self, tmp_path: Path, agent: int) -> None:
         begun = gradeline(tmp_path, "init", "--target", "http")
         start = "python -m gradeline.demo.agent --port 9000"
         assert f"  {start}   # in another terminal\n  gradeline run suite.yaml\n" in begun.out
@@ -107,7 +107,7 @@ class TestInit:
         (tmp_path / "agent.py").write_text("mine")
         (tmp_path / "suite.yaml").symlink_to("nowhere")
         refused = gradeline(tmp_path, "init")
-        assert refused == Ran(
+        assert refused == CommandResult(
             2,
             "",
             "gradeline: \n  suite.yaml: already exists\n  agent.py: already exists\n"
@@ -206,18 +206,18 @@ class TestStarter:
 
 class TestSchema:
     def test_it_is_printed_with_and_without_json(self, tmp_path: Path) -> None:
-        assert gradeline(tmp_path, "schema") == Ran(0, schema_text(), "")
-        assert gradeline(tmp_path, "schema", "--json") == Ran(0, schema_text(), "")
+        assert gradeline(tmp_path, "schema") == CommandResult(0, schema_text(), "")
+        assert gradeline(tmp_path, "schema", "--json") == CommandResult(0, schema_text(), "")
 
     def test_it_is_written_to_a_file(self, tmp_path: Path) -> None:
-        assert gradeline(tmp_path, "schema", "--output", "new/suite.schema.json") == Ran(0, "", "")
+        assert gradeline(tmp_path, "schema", "--output", "new/suite.schema.json") == CommandResult(0, "", "")
         assert content(tmp_path / "new") == {"suite.schema.json": schema_text()}
         again = gradeline(tmp_path, "schema", "--output", "new/suite.schema.json", "--json")
         assert again.json == {"written": ["new/suite.schema.json"], "next": []}
 
     def test_an_unwritable_path_is_reported(self, tmp_path: Path) -> None:
         refused = gradeline(tmp_path, "schema", "--output", ".")
-        assert refused == Ran(2, "", "gradeline: .: cannot write: Is a directory; choose another path\n")
+        assert refused == CommandResult(2, "", "gradeline: .: cannot write: Is a directory; choose another path\n")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["init", "--help"], ["schema", "--help"]])

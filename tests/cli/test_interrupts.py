@@ -70,7 +70,7 @@ BaseSubprocessTransport.__init__ = interrupted
 """
 
 
-class Ended(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     output: str
     left: list[int]
@@ -87,7 +87,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def interrupted(folder: Path, *command: str, presses: int = 1) -> Ended:
+def interrupted(folder: Path, *command: str, presses: int = 1) -> CommandResult:
     """Run a command in a terminal and press Ctrl-C when the FIFO signals that the moment is reached."""
     master, slave = pty.openpty()
     _turn_echo_off(slave)
@@ -115,7 +115,7 @@ def interrupted(folder: Path, *command: str, presses: int = 1) -> Ended:
     output = _read_to_the_end(master, running)
     code = running.wait(30)
     os.close(master)
-    return Ended(code, output.decode().replace("\r\n", "\n"), _remaining_processes(mark))
+    return CommandResult(code, output.decode().replace("\r\n", "\n"), _remaining_processes(mark))
 
 
 def _turn_echo_off(terminal: int) -> None:
@@ -163,7 +163,7 @@ def _has(environ: Path, mark: str) -> bool:
         return False
 
 
-def assert_one_line(ended: Ended) -> None:
+def assert_one_line(ended: CommandResult) -> None:
     assert ended == (130, "\ninterrupted\n", [])
 
 
@@ -215,7 +215,7 @@ class TestDuringStartUp:
         assert_one_line(interrupted(folder, sys.executable, "-c", script, *command))
 
 
-class TestDuringARun:
+class TestDuringRun:
     def test_the_first_finishes_calls_in_flight_and_the_second_ends_blocking_code(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(SUITE.replace('answer"}', 'answer", isolation: none}'))
         (folder / "agent.py").write_text("import block\nasync def answer(text): block.block_after_one()\n")

@@ -14,7 +14,7 @@ from gradeline.ledger import QualityLedger
 from gradeline_command import COMMAND, run_command
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -49,10 +49,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ledger(folder: Path, *arguments: str, **environment: str) -> Ran:
+def ledger(folder: Path, *arguments: str, **environment: str) -> CommandResult:
     kept = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
     done = run_command([COMMAND, "ledger", *arguments], cwd=folder, env={**kept, **environment})
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_a_table_of_families_and_adapters(folder: Path) -> None:

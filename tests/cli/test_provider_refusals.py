@@ -34,7 +34,7 @@ GRADERS = {
 }
 
 
-class Refusing:
+class RefusingJudgeProject:
     """A suite whose judge refuses calls according to rules."""
 
     def __init__(self, folder: Path, server: FakeJudge, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,10 +67,12 @@ class Refusing:
 
 
 @pytest.fixture
-def refusing(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Refusing]:
+def refusing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RefusingJudgeProject]:
     monkeypatch.chdir(tmp_path)
     with FakeJudge("perfect").in_thread() as server:
-        created = Refusing(tmp_path, server, capsys)
+        created = RefusingJudgeProject(tmp_path, server, capsys)
         created.suite()
         yield created
 
@@ -78,7 +80,7 @@ def refusing(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: py
 @pytest.mark.parametrize("kind", GRADERS)
 @pytest.mark.parametrize("status", ["401", "403", "404"])
 def test_a_judge_that_refuses_every_call_stops_the_run_and_resume_finishes_it(
-    refusing: Refusing, kind: str, status: str
+    refusing: RefusingJudgeProject, kind: str, status: str
 ) -> None:
     refusing.suite(kind)
     refusing.refuse(status)
@@ -94,7 +96,7 @@ def test_a_judge_that_refuses_every_call_stops_the_run_and_resume_finishes_it(
     assert (code, data["run"]["status"], refusing.outcomes(data)) == (0, "completed", {"passed": CASES})
 
 
-def test_nothing_graded_has_its_exit_code(refusing: Refusing) -> None:
+def test_nothing_graded_has_its_exit_code(refusing: RefusingJudgeProject) -> None:
     refusing.refuse("401")
     code, data, _ = refusing.command("run", "suite.yaml", "--set", "gate=", "--grader", "quality")
     assert (code, data["exit_code"]) == (4, 4)
@@ -102,7 +104,9 @@ def test_nothing_graded_has_its_exit_code(refusing: Refusing) -> None:
 
 @pytest.mark.parametrize("status", ["400-context", "400-moderation", "403-moderation", "403", "404"])
 @pytest.mark.parametrize("kind", GRADERS)
-def test_a_refusal_of_one_request_is_the_error_of_that_case(refusing: Refusing, kind: str, status: str) -> None:
+def test_a_refusal_of_one_request_is_the_error_of_that_case(
+    refusing: RefusingJudgeProject, kind: str, status: str
+) -> None:
     refusing.suite(kind)
     refusing.refuse(status, 5, 7)
     code, data, _ = refusing.command("run", "suite.yaml")
@@ -118,7 +122,7 @@ def test_a_refusal_of_one_request_is_the_error_of_that_case(refusing: Refusing, 
     assert errors == {"c5": "refused", "c7": "refused"}
 
 
-def test_resume_can_finish_a_run_with_only_a_refused_case_left(refusing: Refusing) -> None:
+def test_resume_can_finish_a_run_with_only_a_refused_case_left(refusing: RefusingJudgeProject) -> None:
     refusing.refuse("403", 5)
     _, data, _ = refusing.command("run", "suite.yaml")
     for _ in range(2):
@@ -130,7 +134,7 @@ def test_resume_can_finish_a_run_with_only_a_refused_case_left(refusing: Refusin
     assert refusing.outcomes(data) == {"passed": CASES}
 
 
-def test_resume_can_finish_a_run_stopped_by_one_refusal(refusing: Refusing) -> None:
+def test_resume_can_finish_a_run_stopped_by_one_refusal(refusing: RefusingJudgeProject) -> None:
     refusing.suite(concurrency=1)
     refusing.refuse("403", 0)
     (refusing.folder / "cases.jsonl").write_text('{"id": "c0", "input": "answer-0.", "ground_truth": "answer-0."}\n')
@@ -141,7 +145,7 @@ def test_resume_can_finish_a_run_stopped_by_one_refusal(refusing: Refusing) -> N
 
 
 @pytest.mark.parametrize("agent", ["model", "function"])
-def test_resume_finishes_although_many_first_cases_are_refused(refusing: Refusing, agent: str) -> None:
+def test_resume_finishes_although_many_first_cases_are_refused(refusing: RefusingJudgeProject, agent: str) -> None:
     if agent == "model":
         target = f"kind: openai, model: m, base_url: '{refusing.server.base_url()}', api_key: none, concurrency: 1"
         graders = "same: {kind: custom-rules, config: {rules: [{condition: word_count_min, value: 1}]}}"
@@ -163,7 +167,7 @@ def test_resume_finishes_although_many_first_cases_are_refused(refusing: Refusin
     assert (counts["scored"], counts["total"]) == (1, MANY)
 
 
-def test_resume_can_finish_a_regrade_stopped_by_one_refusal(refusing: Refusing) -> None:
+def test_resume_can_finish_a_regrade_stopped_by_one_refusal(refusing: RefusingJudgeProject) -> None:
     refusing.suite(concurrency=1)
     (refusing.folder / "cases.jsonl").write_text('{"id": "c0", "input": "answer-0.", "ground_truth": "answer-0."}\n')
     _, data, _ = refusing.command("run", "suite.yaml")
@@ -175,7 +179,7 @@ def test_resume_can_finish_a_regrade_stopped_by_one_refusal(refusing: Refusing) 
 
 
 @pytest.mark.parametrize("refused", ["quality", "other"])
-def test_grades_of_other_judges_of_the_case_are_stored(refusing: Refusing, refused: str) -> None:
+def test_grades_of_other_judges_of_the_case_are_stored(refusing: RefusingJudgeProject, refused: str) -> None:
     models = {"quality": "m", "other": "m"} | {({"quality", "other"} - {refused}).pop(): "a"}
     judges = {
         key: GRADERS["model_judge"].format(url=refusing.server.base_url()).replace("model: m", f"model: {model}")
@@ -198,7 +202,7 @@ def test_grades_of_other_judges_of_the_case_are_stored(refusing: Refusing, refus
     assert refusing.server.counts().models["a"] == CASES
 
 
-def test_a_wrong_key_in_the_middle_stops_and_resume_finishes(refusing: Refusing) -> None:
+def test_a_wrong_key_in_the_middle_stops_and_resume_finishes(refusing: RefusingJudgeProject) -> None:
     refusing.suite(concurrency=1)
     refusing.refuse("401", 6)
     code, data, _ = refusing.command("run", "suite.yaml")
@@ -208,7 +212,7 @@ def test_a_wrong_key_in_the_middle_stops_and_resume_finishes(refusing: Refusing)
     assert refusing.command("resume", "latest")[0] == 0
 
 
-def test_a_model_as_the_agent_follows_the_same_rule(refusing: Refusing) -> None:
+def test_a_model_as_the_agent_follows_the_same_rule(refusing: RefusingJudgeProject) -> None:
     url = refusing.server.base_url()
     (refusing.folder / "suite.yaml").write_text(
         "name: asked\ndataset: cases.jsonl\n"
@@ -226,7 +230,7 @@ def test_a_model_as_the_agent_follows_the_same_rule(refusing: Refusing) -> None:
     assert "continue with: gradeline resume" in err
 
 
-def test_the_result_of_the_python_api_has_the_stop_reason(refusing: Refusing) -> None:
+def test_the_result_of_the_python_api_has_the_stop_reason(refusing: RefusingJudgeProject) -> None:
     refusing.refuse("401")
     result = run_suite(refusing.folder / "suite.yaml", store="memory://")
     assert (result.exit_code, result.run.status) == (4, "failed")

@@ -44,7 +44,7 @@ def command(folder: Path, arguments: str, *prefix: str) -> subprocess.CompletedP
     return run_command([*prefix, COMMAND, *arguments.split()], cwd=folder, env=environment, text=True)
 
 
-class ReadOnly:
+class ReadOnlyFolder:
     """Runs commands for whom a folder cannot be written; permissions do not stop root, a read-only mount does."""
 
     def __init__(self, folder: Path) -> None:
@@ -58,18 +58,18 @@ class ReadOnly:
 
 
 @pytest.fixture
-def read_only(stored: Path) -> Iterator[ReadOnly]:
+def read_only(stored: Path) -> Iterator[ReadOnlyFolder]:
     if os.geteuid() == 0:
         mounting = ["unshare", "-m", "sh", "-c", 'mount --bind "$0" "$0"', str(stored)]
         if shutil.which("unshare") is None or subprocess.run(mounting, check=False, capture_output=True).returncode:
             pytest.skip("root writes everywhere, and this container may not mount")
-        yield ReadOnly(stored)
+        yield ReadOnlyFolder(stored)
         return
     places = [stored / ".gradeline", *(stored / ".gradeline").iterdir()]
     before = [(place, place.stat().st_mode) for place in places]
     for place, mode in before:
         place.chmod(mode & ~0o222)
-    yield ReadOnly(stored)
+    yield ReadOnlyFolder(stored)
     for place, mode in before:
         if place.exists():
             place.chmod(mode)
@@ -125,13 +125,13 @@ class TestNothingIsCreated:
 
 class TestReadOnlyStore:
     @pytest.mark.parametrize("arguments", READING)
-    def test_it_can_be_read(self, stored: Path, read_only: ReadOnly, arguments: str) -> None:
+    def test_it_can_be_read(self, stored: Path, read_only: ReadOnlyFolder, arguments: str) -> None:
         usual = command(stored, arguments)
         ran = read_only(arguments)
         assert (ran.returncode, ran.stdout, ran.stderr) == (usual.returncode, usual.stdout, usual.stderr)
         assert ran.stdout
 
-    def test_a_run_is_refused_with_a_remedy(self, stored: Path, read_only: ReadOnly) -> None:
+    def test_a_run_is_refused_with_a_remedy(self, stored: Path, read_only: ReadOnlyFolder) -> None:
         ran = read_only("run suite.yaml")
         assert ran.returncode == 4
         assert "read-only; make it writable, or use another store" in ran.stderr

@@ -102,7 +102,7 @@ def agent() -> Iterator[Agent]:
         thread.join()
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -145,12 +145,12 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return running
 
 
-def end(running: subprocess.Popen[str]) -> Ran:
+def end(running: subprocess.Popen[str]) -> CommandResult:
     out, err = running.communicate(timeout=GUARD)
-    return Ran(running.returncode, out, err)
+    return CommandResult(running.returncode, out, err)
 
 
-def gradeline(folder: Path, *arguments: str) -> Ran:
+def gradeline(folder: Path, *arguments: str) -> CommandResult:
     return end(start(folder, *arguments))
 
 
@@ -311,7 +311,7 @@ def answer(text):
 class TestChangedData:
     CASES = 400
 
-    def changed(self, folder: Path, agent: Agent, change: str) -> Ran:
+    def changed(self, folder: Path, agent: Agent, change: str) -> CommandResult:
         """A run whose dataset is changed, by its own agent, at the 151st case."""
         write(folder, agent, 'target: {kind: python, function: "agent.py:answer", isolation: none}')
         (folder / "agent.py").write_text(CHANGING)

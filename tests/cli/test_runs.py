@@ -55,7 +55,7 @@ def polite(sample, submission):
 """
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -78,10 +78,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def gradeline(folder: Path, *arguments: str) -> Ran:
+def gradeline(folder: Path, *arguments: str) -> CommandResult:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
     done = run_command([COMMAND, *arguments], cwd=folder, env={**environment, "NO_COLOR": "1"})
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def calls(folder: Path) -> int:

@@ -24,14 +24,14 @@ MASTER_KEY = "a master key of the tests, long enough"
 VALUE = "Bearer very-hidden-value"
 
 
-class Printed(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     stdout: str
     stderr: str
 
 
 class Run(Protocol):
-    def __call__(self, *arguments: str, stdin: str = "", master: str | None = MASTER_KEY) -> Printed: ...
+    def __call__(self, *arguments: str, stdin: str = "", master: str | None = MASTER_KEY) -> CommandResult: ...
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     """Runs the command in this process, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
 
-    def called(*arguments: str, stdin: str = "", master: str | None = MASTER_KEY) -> Printed:
+    def called(*arguments: str, stdin: str = "", master: str | None = MASTER_KEY) -> CommandResult:
         monkeypatch.setenv("GRADELINE_SECRET_KEY", master or "")
         monkeypatch.setattr(sys, "stdin", StringIO(stdin))
-        return Printed(run_command(["secrets", *arguments]), *capsys.readouterr())
+        return CommandResult(run_command(["secrets", *arguments]), *capsys.readouterr())
 
     return called
 

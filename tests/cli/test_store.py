@@ -24,7 +24,7 @@ from gradeline_command import COMMAND, run_command
 from postgres_server import execute
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
     out: str
     err: str
@@ -42,10 +42,10 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
-def run(folder: Path, *arguments: str) -> Ran:
+def run(folder: Path, *arguments: str) -> CommandResult:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GRADELINE_")}
     done = run_command([COMMAND, "store", *arguments], cwd=folder, env=environment)
-    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+    return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def change(store: str, statement: str) -> None:

@@ -84,7 +84,7 @@ def at_first_down(case: str, number_of_calls: int) -> str | None:
     return None if case == "1" and number_of_calls <= REPEATS else correct_answer(case)
 
 
-class TestAKilledRun:
+class TestKilledRun:
     @pytest.mark.parametrize("name", FAILPOINTS)
     def test_continues_after_a_kill_at_a_named_point(self, rig: Rig, name: str) -> None:
         for nth in PASSES.get(name, CASE_PASSES):
@@ -245,7 +245,7 @@ class TestResumes:
         rig.check_finished(winner)
 
 
-class TestARegrade:
+class TestRegrade:
     def test_a_killed_regrade_continues_without_the_agent(self, rig: Rig) -> None:
         assert rig.go_on().code == 0
         number_of_calls = len(rig.agent.calls)

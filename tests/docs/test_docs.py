@@ -35,7 +35,7 @@ def without_letta_replacements() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("page", FOLLOWED, ids=lambda path: path.name)
-def test_examples_of_a_page_run_and_print_what_it_shows(page: Path, tmp_path: Path) -> None:
+def test_examples_of_a_page_run_and_print_the_documented_output(page: Path, tmp_path: Path) -> None:
     with PageRunner(tmp_path) as runner:
         if page.name in EXAMPLES:
             runner.add_example(ROOT / "examples" / EXAMPLES[page.name])

@@ -100,7 +100,7 @@ def test_an_extractor_of_a_plugin_that_returns_no_string_is_an_error_of_its_grad
     assert found["odd"].grade.error.message.startswith(message)
 
 
-def test_what_an_extractor_of_a_plugin_raises_is_an_error_of_its_grade() -> None:
+def test_an_exception_of_a_plugin_extractor_is_an_error_of_its_grade() -> None:
     class Raises(ClearsMemory):
         kind: ClassVar[str] = "raises"
 

@@ -87,7 +87,7 @@ def run(storage: Storage, order: RunTask) -> ExecutionResult:
     return asyncio.run(run_local(storage, order))
 
 
-class TestARun:
+class TestRun:
     def test_every_case_is_answered_and_graded_once_in_order(self, storage: Storage) -> None:
         agent = Agent()
         result = run(storage, task(storage, agent, 20, (EXACT, RULES)))
@@ -290,7 +290,7 @@ class TestBudgets:
         assert len([message for message in caplog.messages if "do not count towards the budget of 100" in message]) == 1
 
 
-class TestTheCache:
+class TestCache:
     def test_a_cached_response_is_used_without_a_call(self, storage: Storage) -> None:
         agent = Agent()
         cached = CallLimits(cache=True)

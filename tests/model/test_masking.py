@@ -48,7 +48,7 @@ def test_a_value_is_masked_in_every_encoding(echo: str, around: str) -> None:
 
 
 @pytest.mark.parametrize("echo", ECHOES.values(), ids=ECHOES)
-def test_a_value_is_masked_wherever_it_is_split(echo: str) -> None:
+def test_a_value_split_over_chunks_is_masked(echo: str) -> None:
     data = f"before {echo} after {echo} end".encode()
     whole = Mask([VALUE]).body(data)
     for size in (*range(1, 12), len(data) // 2):
@@ -57,7 +57,7 @@ def test_a_value_is_masked_wherever_it_is_split(echo: str) -> None:
         assert b"".join((*chunks, stream.close())) == whole
 
 
-def test_the_longest_of_values_that_begin_alike_is_masked_whole() -> None:
+def test_the_longest_of_values_with_a_common_prefix_is_masked() -> None:
     mask = Mask(["secret-one", "secret-one-and-more"])
     stream = mask.stream()
     pieces = [stream.feed(bytes([byte])) for byte in b"<secret-one-and-more><secret-one>"]
@@ -73,7 +73,7 @@ def test_unnecessary_json_escapes_are_masked() -> None:
 
 
 @pytest.mark.parametrize("left", [4, 10, len(VALUE) - 1])
-def test_the_beginning_of_a_value_at_a_cut_is_masked(left: int) -> None:
+def test_a_truncated_value_at_the_end_is_masked(left: int) -> None:
     cut = ("x" * 50 + VALUE)[: 50 + left].encode()
     assert Mask([VALUE]).body(cut, cut=True) == b"x" * 50 + b"***"
     assert Mask([VALUE]).body(cut) == cut

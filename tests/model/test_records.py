@@ -130,7 +130,7 @@ class TestSample:
         sample = Sample(id=0, input="What is 2+2?", ground_truth="4")
         assert (sample.metadata, sample.agent_args, sample.rubric_vars, sample.extra_vars) == ({}, {}, {}, {})
 
-    def test_mappings_are_not_shared_and_none_is_empty(self) -> None:
+    def test_mappings_are_not_shared_and_an_explicit_none_is_empty(self) -> None:
         nothing: Any = None
         assert Sample(0, "a", metadata=nothing).metadata == {}
         assert Sample(0, "a").metadata is not Sample(0, "a").metadata
@@ -179,7 +179,7 @@ class TestResponse:
         assert usage_of_calls([None]) is None
         assert usage_of_calls([]) is None
 
-    def test_tool_calls_come_in_order_with_arguments_as_sent(self) -> None:
+    def test_tool_calls_are_in_order_with_arguments_as_sent(self) -> None:
         first, second = ToolCall("a", '{"x": 1}'), ToolCall("b", '{"x": ')
         trajectory = Trajectory(
             ((Message("assistant", tool_calls=(first,)),), (Message("assistant", tool_calls=(second,)),))

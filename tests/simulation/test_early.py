@@ -44,7 +44,7 @@ def test_several_equal_graders_are_seldom_worse() -> None:
     assert found.worse <= LIMIT + 3 * sqrt(LIMIT * (1 - LIMIT) / 60)
 
 
-def test_real_systems_are_told_apart_with_a_part_of_the_cases() -> None:
+def test_real_systems_are_distinguished_with_fewer_cases() -> None:
     if not early.DATA.exists():
         pytest.skip("labelled data is absent (GRADELINE_SHARED_DATA names its folder)")
     found = early.replay(1, 5, every=4)

@@ -90,7 +90,7 @@ def check_intact(url: str, run: str) -> set[tuple[str, int]]:
     return set(keys)
 
 
-class TestTheUrl:
+class TestUrl:
     @pytest.mark.parametrize(
         ("url", "place"),
         [
@@ -183,7 +183,7 @@ def test_without_the_driver_the_extra_is_named() -> None:
     assert done.stdout.splitlines() == [f"ConfigError store: {report}", f"ImportError {report}"]
 
 
-class TestTheDatabase:
+class TestDatabase:
     def test_stored_rows_exist_after_reopening(self, postgres_url: str) -> None:
         with PostgresStorage(postgres_url) as storage:
             run = storage.save_run(Run(name="n", suite="s"))
@@ -249,7 +249,9 @@ class TestTheDatabase:
         assert set(found) == indexes
 
     @pytest.mark.parametrize("place", [0, 10_000, 15_000, 19_000, 19_900])
-    def test_a_page_costs_the_same_at_any_offset(self, store: PostgresStorage, postgres_url: str, place: int) -> None:
+    def test_the_cost_of_a_page_does_not_depend_on_its_offset(
+        self, store: PostgresStorage, postgres_url: str, place: int
+    ) -> None:
         """Not only where the database thinks that many are still to come. The order of the ids is not that of the cases."""
         for run in (store.save_run(Run(id=name, name=name, suite="s")) for name in "ab"):
             for insert in (
@@ -278,7 +280,7 @@ class TestTheDatabase:
         assert set(reached_by(grades)) == {GRADES}
         assert grades["Plans"][0]["Plan Rows"] < PAGE_ROWS
 
-    def test_a_row_costs_the_same_however_many_there_are(self, postgres_url: str) -> None:
+    def test_the_cost_of_a_row_does_not_depend_on_their_number(self, postgres_url: str) -> None:
         """The plan of a statement may be as old as the connection: from a time when every table was empty."""
         batches, rows = 40, 25
         with PostgresStorage(postgres_url) as storage:
@@ -500,7 +502,7 @@ def test_the_ledger_is_append_only_for_every_writer(store: PostgresStorage, post
     assert [one.score for one in store.observations()] == [0.25]
 
 
-class TestALostServer:
+class TestLostServer:
     def test_calls_fail_while_it_is_away_and_work_when_it_is_back(
         self, postgres_server: Server, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -603,7 +605,7 @@ def with_options(url: str, options: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}{options}"
 
 
-class TestAStatementThatTakesTooLong:
+class TestStatementTimeout:
     def test_the_server_ends_it(self, postgres_url: str) -> None:
         with (
             PostgresStorage(with_options(postgres_url, "statement_timeout=100"), retry_seconds=0) as store,
@@ -638,7 +640,7 @@ class TestAStatementThatTakesTooLong:
             assert store._read("SELECT current_setting('statement_timeout')")[0][0] == "100ms"
 
 
-class TestAServerWithFewConnections:
+class TestConnectionLimit:
     @pytest.fixture
     def server(self) -> Iterator[Server]:
         if reason := why_no_server():

@@ -78,7 +78,7 @@ def test_reading_commands_create_nothing(folder: Path, postgres_url: str) -> Non
     assert execute(postgres_url, "SELECT 1 FROM pg_namespace WHERE nspname = 'gradeline'") == []
 
 
-def test_a_run_and_what_reads_it(folder: Path, postgres_url: str) -> None:
+def test_a_run_and_the_commands_that_read_it(folder: Path, postgres_url: str) -> None:
     ran = gradeline(folder, postgres_url, "run", "suite.yaml", "--quiet")
     assert (ran.returncode, ran.stderr) == (0, "")
     check_intact(postgres_url)

@@ -104,9 +104,7 @@ def saved(storage: Storage, results: list[Case]) -> str:
 
 @given(search=searches())
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_search_finds_exactly_what_plain_python_finds(
-    storage: Storage, search: tuple[list[Case], str | None, str | None]
-) -> None:
+def test_a_search_agrees_with_plain_python(storage: Storage, search: tuple[list[Case], str | None, str | None]) -> None:
     results, q, tag = search
     run = saved(storage, results)
     found = ResultPages(database_of(storage)).page(run, run, ResultFilter(q=q, tag=tag))

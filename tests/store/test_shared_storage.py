@@ -20,7 +20,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     return InMemoryStorage() if request.param == "memory" else SqliteStorage(tmp_path / "store.db")
 
 
-def test_cases_come_in_the_order_in_which_they_were_stored(storage: Storage) -> None:
+def test_cases_are_in_the_order_in_which_they_were_stored(storage: Storage) -> None:
     with storage:
         storage.save_run(Run(id="r", name="r", suite="s"))
         samples = [Sample(f"{n % 7}-{n}", f"input {n}") for n in range(1200)]

@@ -71,7 +71,7 @@ def check_intact(path: Path, run: str) -> set[tuple[str, int]]:
     return set(keys)
 
 
-class TestTheFile:
+class TestFile:
     def test_its_settings(self, path: Path) -> None:
         with SqliteStorage(path) as storage:
             pragmas = {

@@ -228,7 +228,7 @@ class TestRuns:
         )
 
 
-class TestFindingARun:
+class TestFindRun:
     @pytest.fixture
     def ids(self, store: Storage) -> list[str]:
         names = {"aa11": "first", "aa22": "twice", "bb33": "twice", "cc44": "aa22", "dd55": "aa"}
@@ -524,7 +524,7 @@ class TestCounts:
         assert store.counts(run) == recomputed(store, run)
 
 
-class TestManyThreads:
+class TestThreads:
     def test_concurrent_writers_and_readers(self, store: Storage) -> None:
         run = new_run(store)
         faults: list[BaseException] = []

@@ -93,7 +93,7 @@ print(json.dumps([waiting, held, now_plain, vars(ssl.SSLContext) == before]))
     assert output_of(script) == [[True, True], [True, True], [True, True], True]
 
 
-class TestAContextMadeInTheBlock:
+class TestContextCreatedInTheBlock:
     def test_loads_the_certificates_when_inspected(self, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         with lazy_certificates():

@@ -456,7 +456,7 @@ def test_a_redirect_loop_is_detected() -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_post_becomes_a_get_where_it_must(status: int) -> None:
+def test_a_post_becomes_a_get_for_these_statuses(status: int) -> None:
     async def call(server: FaultServer, transport: Transport) -> FaultServer:
         url = f"{server.url}/redirect?status={status}&to=/ok"
         await transport.request(HttpRequest("POST", url, {"Content-Type": "text/plain"}, b"hello"))
