@@ -76,7 +76,7 @@ def test_60_previews_and_trials_of_one_key_do_not_delay_others(tmp_path: Path, j
         assert server.call("GET", "/api/test-cases", **greedy)[0] == 200
         refused = [one.result() for one in sent if one.done()]
         assert Counter(status for status, _ in refused) == {429: 56}
-        assert "4 previews and tries of this caller are under way" in refused[0][1]["error"]["message"]
+        assert "4 previews and trials of this caller are in progress" in refused[0][1]["error"]["message"]
         # another key has places of its own, and both share one number of them
         for _ in range(2):
             assert server.call("POST", "/api/graders/contains/preview", {"agent_response": "x"}, **other)[0] < 500
