@@ -193,13 +193,13 @@ class TestSuiteFile:
             _ = group.summary
 
     def test_progress_is_reported_case_by_case(self, folder: Path) -> None:
-        told: list[CaseProgress] = []
-        run_suite("suite.yaml", store="memory://", concurrency=1, on_progress=told.append)
-        assert [(one.done, one.total) for one in told] == [(1, 4), (2, 4), (3, 4), (4, 4)]
-        assert {one.case: one.grades["exact"].outcome.value for one in told} == {
+        events: list[CaseProgress] = []
+        run_suite("suite.yaml", store="memory://", concurrency=1, on_progress=events.append)
+        assert [(one.done, one.total) for one in events] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+        assert {one.case: one.grades["exact"].outcome.value for one in events} == {
             "France": "pass", "Spain": "pass", "Norway": "pass", "Peru": "fail",
         }  # fmt: skip
-        assert all(one.response is not None and one.run.name == "capitals" for one in told)
+        assert all(one.response is not None and one.run.name == "capitals" for one in events)
 
     def test_an_exception_of_a_callback_ends_the_run_which_can_be_resumed(self, folder: Path) -> None:
         def raising(progress: CaseProgress) -> None:

@@ -174,9 +174,9 @@ def test_a_passed_environment_replaces_that_of_the_process(
 ) -> None:
     server = serve(reply({**ANSWERS, "data": [{"index": 0, "embedding": [1.0]}]}))
     monkeypatch.setenv("OPENAI_API_KEY", "of-the-process")
-    given = {"OPENAI_API_KEY": "of-the-suite", "OPENAI_BASE_URL": server.url}
-    create("openai", "m", environment=given).complete("hi", RunConfig(model=""))
-    create_embeddings("openai", "e", environment=given).embed(["hi"])
+    variables = {"OPENAI_API_KEY": "of-the-suite", "OPENAI_BASE_URL": server.url}
+    create("openai", "m", environment=variables).complete("hi", RunConfig(model=""))
+    create_embeddings("openai", "e", environment=variables).embed(["hi"])
     assert [one.headers["authorization"] for one in server.seen] == ["Bearer of-the-suite"] * 2
     with pytest.raises(ConfigError, match="requires a key; set OPENAI_API_KEY"):
         create("openai", "m", environment={})

@@ -55,7 +55,7 @@ class Expected(NamedTuple):
 
     type: str | None
     attempts: int
-    says: str = ""
+    message_part: str = ""
 
 
 ALL = RETRIES + 1
@@ -343,7 +343,7 @@ class TestNoServer:
     """Faults before any request: there is no server to count."""
 
     @pytest.mark.parametrize(
-        ("url", "error_type", "says"),
+        ("url", "error_type", "message_part"),
         [
             ("http://127.0.0.1:{closed}/", "connect", "(tried 3 times): could not connect"),
             ("http://nowhere.invalid/", "dns", "(tried 3 times): the host name could not be resolved"),
@@ -351,7 +351,7 @@ class TestNoServer:
         ],
     )
     def test_the_error_has_its_type(
-        self, server: FaultServer, tmp_path: Path, url: str, error_type: str, says: str
+        self, server: FaultServer, tmp_path: Path, url: str, error_type: str, message_part: str
     ) -> None:
         with socket.socket() as held:  # bound, but not listening
             held.bind(("127.0.0.1", 0))
@@ -364,7 +364,7 @@ class TestNoServer:
             assert record.response.error is not None
             assert (record.response.status, record.response.error.type) == ("error", error_type)
             assert record.response.error.message.startswith(f"POST {place}")
-            assert says in record.response.error.message
+            assert message_part in record.response.error.message
 
 
 class TestStreams:

@@ -50,8 +50,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ledger(folder: Path, *arguments: str, **environment: str) -> CommandResult:
-    kept = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    done = run_command([COMMAND, "ledger", *arguments], cwd=folder, env={**kept, **environment})
+    variables = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
+    done = run_command([COMMAND, "ledger", *arguments], cwd=folder, env={**variables, **environment})
     return CommandResult(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 

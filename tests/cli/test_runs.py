@@ -184,8 +184,8 @@ class TestRun:
                 output += more
         os.close(master)
         assert running.wait(timeout=30) == 130
-        before, said, _ = output.partition(b"finishing calls in flight; press Ctrl-C again to stop now")
-        assert said
+        before, first_message, _ = output.partition(b"finishing calls in flight; press Ctrl-C again to stop now")
+        assert first_message
         assert before.endswith((b"\n", b"\x1b[2K", b"\r")), before[-80:]
 
 

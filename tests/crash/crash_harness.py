@@ -113,10 +113,10 @@ class AtSyscall(NamedTuple):
     calls: str = _SYNCS
 
 
-Blow: TypeAlias = AtFailpoint | AtCall | After | Once | AtSyscall
+KillPoint: TypeAlias = AtFailpoint | AtCall | After | Once | AtSyscall
 
 
-class Ended(NamedTuple):
+class FinishedProcess(NamedTuple):
     """How a process ended."""
 
     code: int
@@ -124,7 +124,7 @@ class Ended(NamedTuple):
     err: str
 
     @classmethod
-    def of(cls, process: subprocess.Popen[str]) -> Ended:
+    def of(cls, process: subprocess.Popen[str]) -> FinishedProcess:
         out, err = process.communicate(timeout=PATIENCE)
         return cls(process.returncode, out, err)
 
@@ -207,18 +207,18 @@ class Rig:
         rows = ({"id": number, "input": f"case {number}", "ground_truth": f"<{number}>"} for number in range(cases))
         (folder / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    def go_on(self, blow: Blow | None = None) -> Ended:
+    def run_until(self, kill_point: KillPoint | None = None) -> FinishedProcess:
         """Execute the run until it ends or is killed, and check the invariants after either."""
         arguments = ["run", "suite.yaml"] if self.stored.run is None else ["resume", "latest"]
         first = len(self.agent.calls)
         before = self.stored
-        ended = self.call(*arguments, "--quiet", blow=blow)
-        self.take_stock(first)
-        if ended.killed and isinstance(blow, AtFailpoint):
-            check_acknowledged(before, self.stored, blow)
+        ended = self.call(*arguments, "--quiet", kill_point=kill_point)
+        self.check_calls(first)
+        if ended.killed and isinstance(kill_point, AtFailpoint):
+            check_acknowledged(before, self.stored, kill_point)
         return ended
 
-    def take_stock(self, first: int) -> None:
+    def check_calls(self, first: int) -> None:
         """Inspect the calls from this one on, and check the invariants."""
         self.agent.settle()
         before, self.stored = self.stored, self.look()
@@ -227,17 +227,17 @@ class Rig:
         self.lost += lost
         self.repeated += sum(self.stored.numbers[place] != number for place, number in before.numbers.items())
 
-    def finish(self) -> Ended:
+    def finish(self) -> FinishedProcess:
         """Work on the run to its end, and check everything."""
         missing = len(self.places) - len(self.stored.answered)
         first = len(self.agent.calls)
-        ended = self.go_on()
+        ended = self.run_until()
         assert ended.code == 0, ended.err
         assert len(self.agent.calls) - first == missing, "each missing answer is asked for once"
         self.check_finished(ended)
         return ended
 
-    def check_finished(self, ended: Ended) -> None:
+    def check_finished(self, ended: FinishedProcess) -> None:
         """Everything is stored once, equals the agent's responses, and adds up."""
         assert len(self.agent.calls) == len(self.places) + self.repeated + self.lost
         with open_storage(str(self.store)) as storage:
@@ -256,32 +256,32 @@ class Rig:
             outcomes = {name: counts.graders[key].outcomes[outcome] for name, outcome in names.items()}
             assert {name: column[name] for name in names} == outcomes
 
-    def call(self, *arguments: str, blow: Blow | None = None) -> Ended:
+    def call(self, *arguments: str, kill_point: KillPoint | None = None) -> FinishedProcess:
         """A command on the store, to its end."""
-        process = self.start(*arguments, blow=blow)
-        if isinstance(blow, AtCall):
-            last = len(self.agent.calls) + blow.nth
+        process = self.start(*arguments, kill_point=kill_point)
+        if isinstance(kill_point, AtCall):
+            last = len(self.agent.calls) + kill_point.nth
             self.agent.on_call = lambda number: process.kill() if number == last else None
         try:
-            if isinstance(blow, Once):
-                until(lambda: process.poll() is not None or blow.condition())
+            if isinstance(kill_point, Once):
+                until(lambda: process.poll() is not None or kill_point.condition())
                 process.kill()
-            out, err = process.communicate(timeout=blow.seconds if isinstance(blow, After) else PATIENCE)
+            out, err = process.communicate(timeout=kill_point.seconds if isinstance(kill_point, After) else PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
             out, err = process.communicate()
-            assert isinstance(blow, After), f"{arguments} did not end within {PATIENCE:g} s: {err}"
+            assert isinstance(kill_point, After), f"{arguments} did not end within {PATIENCE:g} s: {err}"
         finally:
             self.agent.on_call = lambda _: None
-        return Ended(process.returncode, out, err)
+        return FinishedProcess(process.returncode, out, err)
 
-    def start(self, *arguments: str, blow: Blow | None = None) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, kill_point: KillPoint | None = None) -> subprocess.Popen[str]:
         """A command on the store, with what is to befall it from inside."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GRADELINE_")}
         command = [COMMAND, *arguments, "--json", "--store", self.store.name]
-        if isinstance(blow, AtFailpoint):
-            environment["GRADELINE_FAILPOINT"] = f"{blow.name}:{blow.nth}"
-        disk = blow if isinstance(blow, AtSyscall) else self.disk
+        if isinstance(kill_point, AtFailpoint):
+            environment["GRADELINE_FAILPOINT"] = f"{kill_point.name}:{kill_point.nth}"
+        disk = kill_point if isinstance(kill_point, AtSyscall) else self.disk
         if disk is not None:
             command = [*_strace(disk, self.folder / "trace"), *command]
         process = subprocess.Popen(
@@ -346,11 +346,11 @@ def check_step(before: Stored, after: Stored, places: Sequence[Place], calls: Se
     return len(calls) - len(new)
 
 
-def check_acknowledged(before: Stored, after: Stored, blow: AtFailpoint) -> None:
+def check_acknowledged(before: Stored, after: Stored, kill_point: AtFailpoint) -> None:
     """What a process knew to be stored when it died, is stored."""
-    if blow.name == "response-stored":
-        assert sum(before.numbers.get(place) != number for place, number in after.numbers.items()) >= blow.nth
-    elif blow.name in ("run-ending", "run-ended"):
+    if kill_point.name == "response-stored":
+        assert sum(before.numbers.get(place) != number for place, number in after.numbers.items()) >= kill_point.nth
+    elif kill_point.name in ("run-ending", "run-ended"):
         assert {place: len(after.grades.get(place, ())) for place in after.numbers} == dict.fromkeys(after.numbers, 3)
 
 
@@ -407,10 +407,10 @@ raise SystemExit("a sync went through")
 """
 
 
-def _strace(blow: AtSyscall, trace: Path) -> list[str]:
+def _strace(kill_point: AtSyscall, trace: Path) -> list[str]:
     # workers are detached at their execve: they do not write to the store
-    options = ["-f", "-b", "execve", "-o", str(trace), "-e", f"trace={blow.calls}"]
-    return ["strace", *options, "-e", f"inject={blow.calls}:{blow.what}:when={blow.when}"]
+    options = ["-f", "-b", "execve", "-o", str(trace), "-e", f"trace={kill_point.calls}"]
+    return ["strace", *options, "-e", f"inject={kill_point.calls}:{kill_point.what}:when={kill_point.when}"]
 
 
 def _read(path: Path) -> Stored:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import click
 from counting_agent import CountingAgent
-from crash_harness import After, AtCall, AtFailpoint, AtSyscall, Blow, Rig, answer, why_no_strace
+from crash_harness import After, AtCall, AtFailpoint, AtSyscall, KillPoint, Rig, answer, why_no_strace
 
 from gradeline.failpoints import FAILPOINTS
 
@@ -46,7 +46,7 @@ class Chain(NamedTuple):
     failure: str | None
 
 
-def some_blow(chance: random.Random) -> Blow:
+def some_blow(chance: random.Random) -> KillPoint:
     """Mostly at the named places, else during a call, at any time, or at a sync where strace can do that."""
     kind = chance.choices(("failpoint", "call", "time", "sync"), (6, 1, 2, 0 if why_no_strace() else 2))[0]
     if kind == "call":
@@ -60,13 +60,13 @@ def some_blow(chance: random.Random) -> Blow:
     return AtFailpoint(name, chance.randint(1, most))
 
 
-def name_of(blow: Blow) -> str:
+def name_of(kill_point: KillPoint) -> str:
     """The key under which its kills are counted."""
-    if isinstance(blow, AtFailpoint):
-        return blow.name
-    if isinstance(blow, AtCall):
+    if isinstance(kill_point, AtFailpoint):
+        return kill_point.name
+    if isinstance(kill_point, AtCall):
         return "during a call"
-    return "at any time" if isinstance(blow, After) else "at a sync"
+    return "at any time" if isinstance(kill_point, After) else "at a sync"
 
 
 def run_chain(seed: int, number: int) -> Chain:
@@ -74,13 +74,13 @@ def run_chain(seed: int, number: int) -> Chain:
     chance = random.Random(f"{seed}/{number}")
     folder = Path(mkdtemp(prefix=f"soak-{seed}-{number}-"))
     kills: Counter[str] = Counter()
-    blows: list[Blow] = []
+    blows: list[KillPoint] = []
     failure = None
     with CountingAgent(answer) as agent, closing(Rig(folder, agent)) as rig:
         try:
             for _ in range(chance.randint(2, 8)):
                 blows.append(some_blow(chance))
-                ended = rig.go_on(blows[-1])
+                ended = rig.run_until(blows[-1])
                 if not ended.killed:
                     assert ended.code == 0, ended.err
                     break

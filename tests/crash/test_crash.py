@@ -22,8 +22,8 @@ from crash_harness import (
     AtCall,
     AtFailpoint,
     AtSyscall,
-    Blow,
-    Ended,
+    FinishedProcess,
+    KillPoint,
     Once,
     Rig,
     answer,
@@ -88,23 +88,23 @@ class TestKilledRun:
     @pytest.mark.parametrize("name", FAILPOINTS)
     def test_continues_after_a_kill_at_a_named_point(self, rig: Rig, name: str) -> None:
         for nth in PASSES.get(name, CASE_PASSES):
-            assert rig.go_on(AtFailpoint(name, nth)).killed
+            assert rig.run_until(AtFailpoint(name, nth)).killed
         rig.finish()
 
     def test_continues_after_kills_at_successive_points(self, rig: Rig) -> None:
         for name, nth in (("batch-written", 3), ("response-stored", 30), ("run-saved", 1), ("graded", 20)):
-            assert rig.go_on(AtFailpoint(name, nth)).killed
+            assert rig.run_until(AtFailpoint(name, nth)).killed
         rig.finish()
 
     def test_continues_after_kills_during_a_call(self, rig: Rig) -> None:
         for nth in (1, 40, 30):
-            assert rig.go_on(AtCall(nth)).killed
+            assert rig.run_until(AtCall(nth)).killed
         assert rig.finish().json == rig.call("show", "latest").json
 
     def test_continues_after_kills_at_any_time(self, rig: Rig) -> None:
         moments = random.Random(5)
         for _ in range(3):
-            rig.go_on(After(moments.uniform(0.1, 0.9)))
+            rig.run_until(After(moments.uniform(0.1, 0.9)))
         rig.finish()
 
     def test_continues_although_the_killed_process_was_not_reaped(self, rig: Rig) -> None:
@@ -112,20 +112,22 @@ class TestKilledRun:
         until(lambda: len(rig.agent.calls) >= 10)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        rig.take_stock(0)
+        rig.check_calls(0)
         rig.finish()
 
     @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="/proc tells which processes live")
     def test_leaves_no_worker_behind(self, make_rig: MakeRig) -> None:
-        told = GRADERS + "\nwith Path(__file__).with_name('workers').open('a') as file: file.write(f'{os.getpid()}\\n')"
-        rig = make_rig(graders=told)
-        assert rig.go_on(AtFailpoint("graded", 50)).killed
+        noting_graders = (
+            GRADERS + "\nwith Path(__file__).with_name('workers').open('a') as file: file.write(f'{os.getpid()}\\n')"
+        )
+        rig = make_rig(graders=noting_graders)
+        assert rig.run_until(AtFailpoint("graded", 50)).killed
         workers = (rig.folder / "workers").read_text().split()
         assert workers
-        until(lambda: not any(lives(pid) for pid in workers))
+        until(lambda: not any(is_alive(pid) for pid in workers))
 
 
-def lives(pid: str) -> bool:
+def is_alive(pid: str) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
     except OSError:
@@ -137,23 +139,23 @@ class TestReplacedResponse:
 
     def test_is_graded_where_the_first_call_had_failed(self, make_rig: MakeRig) -> None:
         rig = make_rig(at_first_down, cases=10)
-        assert rig.go_on().code == 0
-        assert rig.go_on(AtFailpoint("response-stored")).killed
+        assert rig.run_until().code == 0
+        assert rig.run_until(AtFailpoint("response-stored")).killed
         rig.finish()
 
     def test_is_graded_where_the_case_was_edited(self, make_rig: MakeRig) -> None:
         rig = make_rig(reliable, cases=10)
-        assert rig.go_on().code == 0
+        assert rig.run_until().code == 0
         edit_case(rig)
-        assert rig.call("resume", "latest", blow=AtFailpoint("response-stored", REPEATS)).killed
+        assert rig.call("resume", "latest", kill_point=AtFailpoint("response-stored", REPEATS)).killed
         assert rig.call("resume", "latest").code == 0
         assert rights_of_the_edited_case(rig) == ["fail"] * REPEATS
 
     def test_leaves_no_other_repeat_with_the_case_as_it_was(self, make_rig: MakeRig) -> None:
         rig = make_rig(reliable, cases=10, concurrency=1)
-        assert rig.go_on().code == 0
+        assert rig.run_until().code == 0
         edit_case(rig)
-        assert rig.call("resume", "latest", blow=AtFailpoint("response-stored")).killed
+        assert rig.call("resume", "latest", kill_point=AtFailpoint("response-stored")).killed
         assert rig.call("resume", "latest").code == 0
         assert rights_of_the_edited_case(rig) == ["fail"] * REPEATS
         asked_again = len(rig.agent.calls) - len(rig.places)
@@ -207,17 +209,17 @@ def with_grader(name: str) -> str:
 class TestGrading:
     def test_starts_after_the_response_is_stored(self, make_rig: MakeRig) -> None:
         rig = make_rig(reliable, suite=with_grader("peek"), graders=PEEKING)
-        ran = rig.go_on()
+        ran = rig.run_until()
         column = ran.json["summary"]["graders"]["peek"]
         assert (column["passed"], column["total"]) == (len(rig.places), len(rig.places))
 
     def test_slow_grading_is_killed_without_losing_a_response(self, make_rig: MakeRig) -> None:
         rig = make_rig(reliable, cases=10, suite=with_grader("slow"), graders=SLOW)
         slow = Once(lambda: (rig.folder / "began").exists() and responses_in(rig.store) == len(rig.places))
-        assert rig.go_on(slow).killed
+        assert rig.run_until(slow).killed
         assert (len(rig.stored.answered), rig.stored.grades) == (len(rig.places), {})
         (rig.folder / "hurry").touch()
-        resumed = rig.go_on()
+        resumed = rig.run_until()
         assert len(rig.agent.calls) == len(rig.places)
         columns = resumed.json["summary"]["graders"]
         assert [columns[key]["scored"] for key in ("right", "told", "own", "slow")] == [len(rig.places)] * 4
@@ -230,28 +232,28 @@ def responses_in(store: Path) -> int:
 
 class TestResumes:
     def test_concurrent_resumes_leave_the_run_to_one_process(self, rig: Rig) -> None:
-        assert rig.go_on(AtFailpoint("response-stored", 20)).killed
+        assert rig.run_until(AtFailpoint("response-stored", 20)).killed
         first = len(rig.agent.calls)
         rig.agent.may_answer.clear()
         racing = [rig.start("resume", "latest", "--quiet") for _ in range(3)]
         until(lambda: sum(process.poll() is not None for process in racing) == 2)
         rig.agent.may_answer.set()
-        ends = [Ended.of(process) for process in racing]
+        ends = [FinishedProcess.of(process) for process in racing]
         (winner,) = [end for end in ends if end.code == 0]
         refused = [end for end in ends if end is not winner]
         assert [(end.code, end.out) for end in refused] == [(2, "")] * 2
         assert all("is still running, in process" in end.err or "taken by another" in end.err for end in refused)
-        rig.take_stock(first)
+        rig.check_calls(first)
         rig.check_finished(winner)
 
 
 class TestRegrade:
     def test_a_killed_regrade_continues_without_the_agent(self, rig: Rig) -> None:
-        assert rig.go_on().code == 0
+        assert rig.run_until().code == 0
         number_of_calls = len(rig.agent.calls)
         suite = rig.folder / "suite.yaml"
         suite.write_text(suite.read_text().replace("mode: contains", "mode: exact"))
-        assert rig.call("regrade", "latest", blow=AtFailpoint("graded", 40)).killed
+        assert rig.call("regrade", "latest", kill_point=AtFailpoint("graded", 40)).killed
         resumed = rig.call("resume", "latest")
         assert (resumed.code, len(rig.agent.calls)) == (1, number_of_calls)
         summary = resumed.json["summary"]
@@ -266,18 +268,18 @@ class TestDisk:
     def test_a_kill_at_a_sync_loses_nothing(self, rig: Rig) -> None:
         """The first ones occur while the store is created, the others while batches are committed."""
         for nth in ("3", "9", "8", "1", "6"):
-            assert rig.go_on(AtSyscall(nth)).killed
+            assert rig.run_until(AtSyscall(nth)).killed
         rig.finish()
 
     def test_a_slow_disk_uses_a_thread_and_loses_nothing(self, rig: Rig) -> None:
         """Each sync takes longer than a commit in the event loop may; the kills occur while the thread commits."""
         rig.disk = AtSyscall("1+", "delay_exit=8000")
         for name in ("batch-written", "response-stored", "batch-committed", "grade-queued"):
-            assert rig.go_on(AtFailpoint(name, 9)).killed
+            assert rig.run_until(AtFailpoint(name, 9)).killed
         rig.finish()
 
     @pytest.mark.parametrize(
-        ("blow", "remedy"),
+        ("kill_point", "remedy"),
         [
             (AtSyscall("10", "error=EIO"), "the disk reports an error; check it"),
             (AtSyscall("10+", "error=EIO"), "the disk reports an error; check it"),
@@ -285,9 +287,9 @@ class TestDisk:
         ],
         ids=["a sync fails", "every sync fails from then on", "the disk is full"],
     )
-    def test_a_disk_error_ends_the_run_and_loses_nothing(self, rig: Rig, blow: Blow, remedy: str) -> None:
+    def test_a_disk_error_ends_the_run_and_loses_nothing(self, rig: Rig, kill_point: KillPoint, remedy: str) -> None:
         SqliteStorage(rig.store).close()  # created first, so that the fault occurs while responses are stored
-        ended = rig.go_on(blow)
+        ended = rig.run_until(kill_point)
         assert (ended.code, ended.out) == (4, "")
         assert ended.err.startswith("gradeline: ")
         assert remedy in ended.err

@@ -58,8 +58,8 @@ def run(storage: SqliteStorage, path: Path, warnings: list[str] | None = None, *
     return asyncio.run(orchestrate.run_suite(storage, RunRequest(path, **options), watcher)).runs[0]
 
 
-def resume(storage: SqliteStorage, wanted: str, **options: Any) -> RunOutcome:
-    return asyncio.run(orchestrate.resume_run(storage, wanted, **options))
+def resume(storage: SqliteStorage, run_name: str, **options: Any) -> RunOutcome:
+    return asyncio.run(orchestrate.resume_run(storage, run_name, **options))
 
 
 def against_baseline(storage: SqliteStorage, folder: Path, answers: Sequence[str], **options: Any) -> RunOutcome:
@@ -356,7 +356,7 @@ def test_an_interrupted_run_continues_with_the_same_looks(storage: SqliteStorage
         assert resumed.report.verdict.gates == whole.report.verdict.gates
 
 
-class Watched:
+class ManualLooks:
     """A run of 200 cases whose looks are fed by hand."""
 
     def __init__(self, storage: SqliteStorage, folder: Path) -> None:
@@ -384,7 +384,7 @@ class Watched:
 
 
 def test_a_look_waits_for_the_cases_before_it(storage: SqliteStorage, tmp_path: Path) -> None:
-    watched = Watched(storage, tmp_path)
+    watched = ManualLooks(storage, tmp_path)
     for case in range(1, 120):
         watched.done(case, 0.0)
     assert (watched.told, watched.stop.decided) == ([], False)
@@ -395,7 +395,7 @@ def test_a_look_waits_for_the_cases_before_it(storage: SqliteStorage, tmp_path: 
 
 
 def test_the_live_line_shows_the_running_decision(storage: SqliteStorage, tmp_path: Path) -> None:
-    watched = Watched(storage, tmp_path)
+    watched = ManualLooks(storage, tmp_path)
     for case in range(20):
         watched.done(case, 1.0)
     assert watched.told == [
@@ -424,7 +424,7 @@ def test_a_decided_run_does_not_end_another() -> None:
 
 
 def test_cases_of_other_processes_are_read_from_the_store(storage: SqliteStorage, tmp_path: Path) -> None:
-    watched = Watched(storage, tmp_path)
+    watched = ManualLooks(storage, tmp_path)
 
     async def answered(cases: range) -> None:
         async with storage.writer() as writer:
@@ -443,7 +443,7 @@ def test_cases_of_other_processes_are_read_from_the_store(storage: SqliteStorage
 
 
 def test_the_last_look_includes_cases_of_other_processes(storage: SqliteStorage, tmp_path: Path) -> None:
-    watched = Watched(storage, tmp_path)
+    watched = ManualLooks(storage, tmp_path)
 
     async def answered() -> None:
         async with storage.writer() as writer:

@@ -137,9 +137,9 @@ class TestRun:
         assert all(later - earlier >= 0.099 for earlier, later in zip(starts, starts[3:], strict=False))
 
     def test_progress_is_reported_case_by_case(self, storage: Storage) -> None:
-        seen = []
-        run(storage, task(storage, Agent(), 5, on_progress=lambda case: seen.append(case.planned.key.case)))
-        assert sorted(seen) == ["0", "1", "2", "3", "4"]
+        called_inputs = []
+        run(storage, task(storage, Agent(), 5, on_progress=lambda case: called_inputs.append(case.planned.key.case)))
+        assert sorted(called_inputs) == ["0", "1", "2", "3", "4"]
 
 
 class TestResume:

@@ -43,32 +43,32 @@ def test_an_observation_has_its_fields() -> None:
 
 
 def test_an_unknown_case_keeps_the_key_of_earlier_versions() -> None:
-    made = new_observation(**FIELDS, observed_at=TIME)
-    assert made.idempotency_key == "0e870f9f260371b83ba6ad0249475e5a"
-    assert new_observation(**FIELDS, observed_at=TIME, case_key="c").idempotency_key != made.idempotency_key
+    created = new_observation(**FIELDS, observed_at=TIME)
+    assert created.idempotency_key == "0e870f9f260371b83ba6ad0249475e5a"
+    assert new_observation(**FIELDS, observed_at=TIME, case_key="c").idempotency_key != created.idempotency_key
 
 
 def test_unknown_fields_are_none_and_calibrated_is_false() -> None:
-    made = new_observation(**FIELDS)
-    assert (made.cost, made.latency_ms, made.calibration_state) == (None, None, "uncalibrated")
+    created = new_observation(**FIELDS)
+    assert (created.cost, created.latency_ms, created.calibration_state) == (None, None, "uncalibrated")
 
 
 def test_the_default_time_is_now() -> None:
     before = datetime.now(UTC)
-    made = new_observation(**FIELDS)
-    assert before <= datetime.fromisoformat(made.observed_at) <= datetime.now(UTC)
+    created = new_observation(**FIELDS)
+    assert before <= datetime.fromisoformat(created.observed_at) <= datetime.now(UTC)
 
 
 @pytest.mark.parametrize(
-    ("given", "stored"),
+    ("entry", "stored"),
     [
         ("2026-01-15T10:00:00+02:00", "2026-01-15T08:00:00.000000Z"),
         ("2026-01-15 10:00:00.25Z", "2026-01-15T10:00:00.250000Z"),
         (datetime(2026, 1, 15, tzinfo=timezone(timedelta(hours=-1))), "2026-01-15T01:00:00.000000Z"),
     ],
 )
-def test_times_are_kept_in_utc(given: Any, stored: str) -> None:
-    assert new_observation(**FIELDS, observed_at=given).observed_at == stored
+def test_times_are_kept_in_utc(entry: Any, stored: str) -> None:
+    assert new_observation(**FIELDS, observed_at=entry).observed_at == stored
 
 
 @pytest.mark.parametrize("score", [None, 0, 0.0, 1, 1.0, 0.25])
@@ -117,8 +117,8 @@ def test_all_problems_are_reported_at_once_with_remedies() -> None:
 
 
 def test_names_that_no_store_can_hold_are_cleaned() -> None:
-    made = new_observation(**{**FIELDS, "task_family": "a\0b\ud800"}, idempotency_key="\0")
-    assert (made.task_family, made.idempotency_key) == ("a\u2400b\ufffd", "\u2400")
+    created = new_observation(**{**FIELDS, "task_family": "a\0b\ud800"}, idempotency_key="\0")
+    assert (created.task_family, created.idempotency_key) == ("a\u2400b\ufffd", "\u2400")
 
 
 class TestDefaultKey:
@@ -132,8 +132,8 @@ class TestDefaultKey:
         "change", [{"score": None}, {"candidate_digest": "d3"}, {"latency_ms": 1.0}, {"observed_at": "2026-01-16T00Z"}]
     )
     def test_any_other_content_has_another_key(self, change: dict[str, Any]) -> None:
-        given = {**FIELDS, "observed_at": TIME}
-        assert new_observation(**given).idempotency_key != new_observation(**{**given, **change}).idempotency_key
+        entry = {**FIELDS, "observed_at": TIME}
+        assert new_observation(**entry).idempotency_key != new_observation(**{**entry, **change}).idempotency_key
 
     def test_equal_observations_without_a_time_have_different_keys(self) -> None:
         assert new_observation(**FIELDS).idempotency_key != new_observation(**FIELDS).idempotency_key

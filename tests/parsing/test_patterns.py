@@ -75,10 +75,10 @@ class TestPythonPatterns:
             assert expected is None
             return
         assert expected is not None
-        wanted = expected.search(text)
-        assert (found is not None) == (wanted is not None)
-        if found is not None and wanted is not None:
-            assert (found.group(0), found.groups()) == (wanted.group(0), wanted.groups())
+        expected_match = expected.search(text)
+        assert (found is not None) == (expected_match is not None)
+        if found is not None and expected_match is not None:
+            assert (found.group(0), found.groups()) == (expected_match.group(0), expected_match.groups())
 
     @pytest.mark.parametrize(
         ("pattern", "text"),

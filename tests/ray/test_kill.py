@@ -58,11 +58,11 @@ def test_every_sample_is_stored_once(own_cluster: RayCluster, project: Project, 
 
     until_called(project, driver, CASES * 7 // 10)
     os.kill(driver.pid, signal.SIGKILL)
-    said = driver.communicate()[1]
+    error_output = driver.communicate()[1]
 
     ((run,),) = execute(project.store, "SELECT id FROM gradeline.runs")
     resumed = project.command("resume", str(run), *on_cluster)
-    assert resumed.returncode == 0, (said, resumed.stderr)
+    assert resumed.returncode == 0, (error_output, resumed.stderr)
     stored = execute(
         project.store,
         "SELECT (SELECT count(*) FROM gradeline.responses WHERE status = 'success'),"
@@ -80,4 +80,4 @@ def test_every_sample_is_stored_once(own_cluster: RayCluster, project: Project, 
     assert set(project.calls) == {f"c{n}" for n in range(CASES)}
     assert repeated <= 4 * MOST
     print(f"{repeated} calls repeated after 4 kills; chunks have up to {MOST} cases")  # noqa: T201 - a figure to read
-    assert "a worker died" in said
+    assert "a worker died" in error_output

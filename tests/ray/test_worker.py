@@ -43,7 +43,7 @@ async def answer(sample):
 """
 
 
-class InHand:
+class SingleWorkerEngine:
     """An engine that gives all chunks of a run to one worker at once."""
 
     def __init__(self, store: str, stop_after: int | None = None, policy: EgressPolicy | None = None) -> None:
@@ -77,7 +77,7 @@ class InHand:
 
 def run(
     folder: Path,
-    engine: InHand,
+    engine: SingleWorkerEngine,
     store: str,
     waits: dict[str, str] | None = None,
     graders: dict[str, Any] | None = None,
@@ -103,7 +103,7 @@ def run(
 def test_chunks_are_executed_one_after_the_other(tmp_path: Path) -> None:
     """If the chunks ran one after the other, all calls would end together, and the agent would be idle until the next."""
     store = str(tmp_path / "runs.db")
-    engine = InHand(store)
+    engine = SingleWorkerEngine(store)
     stored, called = run(tmp_path, engine, store)
     assert stored == CASES
     assert sorted(called) == sorted(f"c{n}" for n in range(CASES))
@@ -116,14 +116,14 @@ def test_the_next_chunk_starts_while_calls_of_the_previous_one_are_in_flight(tmp
     """The last case of each chunk is answered only after the second case of the next chunk was called."""
     store = str(tmp_path / "runs.db")
     waits = {f"c{n - 1}": f"c{n + 1}" for n in range(CHUNK, CASES, CHUNK)}
-    stored, _ = run(tmp_path, InHand(store), store, waits)
+    stored, _ = run(tmp_path, SingleWorkerEngine(store), store, waits)
     assert stored == CASES
 
 
 def test_a_refusal_of_the_judge_is_reported_with_its_chunk(tmp_path: Path) -> None:
     """Whether it ends the run is the driver's to decide: calls of another worker may have succeeded."""
     store = str(tmp_path / "runs.db")
-    engine = InHand(store)
+    engine = SingleWorkerEngine(store)
     with FakeJudge("403").in_thread() as judge:
         options = {"prompt": "{submission}", "model": "m", "base_url": judge.base_url(), "max_retries": 0}
         run(tmp_path, engine, store, graders={"quality": {"kind": "model_judge", "config": options}})
@@ -133,7 +133,7 @@ def test_a_refusal_of_the_judge_is_reported_with_its_chunk(tmp_path: Path) -> No
 
 def test_a_stopped_worker_drops_waiting_chunks(tmp_path: Path) -> None:
     store = str(tmp_path / "runs.db")
-    engine = InHand(store, stop_after=0)
+    engine = SingleWorkerEngine(store, stop_after=0)
     stored, called = run(tmp_path, engine, store)
     assert CHUNK <= stored == len(called) < CASES
     assert [done.stopped for done in engine.done][-1] == "enough"
@@ -157,7 +157,7 @@ def test_a_worker_reports_processes_that_died_and_addresses_that_were_refused(tm
         }
         (tmp_path / "agent.py").write_text("def answer(text):\n    return text\n")
         (tmp_path / "suite.json").write_text(json.dumps(suite))
-        engine = InHand(store, policy=PublicOnly())
+        engine = SingleWorkerEngine(store, policy=PublicOnly())
         with open_storage(store) as storage:
             asyncio.run(run_suite(storage, RunRequest(tmp_path / "suite.json"), engine=engine))
     (done,) = engine.done
@@ -168,7 +168,7 @@ def test_a_worker_reports_processes_that_died_and_addresses_that_were_refused(tm
 def test_an_agent_that_is_down_is_noticed_over_several_chunks(tmp_path: Path) -> None:
     """The limit of 20 is more than a chunk has; whether it ends the run is the driver's to decide."""
     store = str(tmp_path / "runs.db")
-    engine = InHand(store)
+    engine = SingleWorkerEngine(store)
     rows = [{"id": f"c{n}", "input": f"q{n}", "ground_truth": f"q{n}"} for n in range(CASES)]
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

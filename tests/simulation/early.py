@@ -41,7 +41,7 @@ class Row(NamedTuple):
     holds: bool
 
 
-class Ended(NamedTuple):
+class StoppedRun(NamedTuple):
     """How a run ended, and after which share of its cases."""
 
     decision: Decision
@@ -52,7 +52,7 @@ Pairs = Sequence[tuple[float, float]]
 """Baseline and candidate score of each case."""
 
 
-def stopped(pairs: Pairs) -> Ended:
+def stopped(pairs: Pairs) -> StoppedRun:
     """One grader, looked at as a run is."""
     return stopped_graders([changes(pairs)])
 
@@ -62,7 +62,7 @@ def changes(pairs: Pairs) -> list[float]:
     return [after - before for before, after in pairs]
 
 
-def stopped_graders(columns: Sequence[Sequence[float]], primary: int = 1) -> Ended:
+def stopped_graders(columns: Sequence[Sequence[float]], primary: int = 1) -> StoppedRun:
     """Several graders' differences over the same cases; the first ones are primary.
 
     The same as `stopped_by_the_rule`, from the sums at each look.
@@ -84,7 +84,7 @@ def stopped_graders(columns: Sequence[Sequence[float]], primary: int = 1) -> End
         decision = "worse" if "worse" in found.values() else primary_decision(found, keys[:primary])
         if decision != "undecided":
             break
-    return Ended(decision, done / cases)
+    return StoppedRun(decision, done / cases)
 
 
 def _decision(found: RepeatedInterval) -> Decision:
@@ -92,7 +92,7 @@ def _decision(found: RepeatedInterval) -> Decision:
     return decide_difference(found.mean, (low, high), 0.0 if low > 0.0 or high < 0.0 else 1.0, MARGIN)
 
 
-def stopped_by_the_rule(columns: Sequence[Sequence[float]], primary: int = 1) -> Ended:
+def stopped_by_the_rule(columns: Sequence[Sequence[float]], primary: int = 1) -> StoppedRun:
     """Case by case, as a run is followed."""
     keys = tuple(str(number) for number in range(len(columns)))
     gate = WatchedGate(keys, keys[:primary], ComparisonRule(MARGIN), "baseline")
@@ -103,8 +103,8 @@ def stopped_by_the_rule(columns: Sequence[Sequence[float]], primary: int = 1) ->
         if look is not None:
             decision = look.decision
             if look.stops:
-                return Ended(decision, place / len(columns[0]))
-    return Ended(decision, 1.0)
+                return StoppedRun(decision, place / len(columns[0]))
+    return StoppedRun(decision, 1.0)
 
 
 def fixed(pairs: Pairs) -> Decision:
@@ -116,10 +116,10 @@ def fixed(pairs: Pairs) -> Decision:
 
 def peeked(pairs: Pairs) -> Decision:
     """Naive peeking: the ordinary comparison at each of 20 looks, until one decides."""
-    seen = changes(pairs)
+    observed = changes(pairs)
     for size in look_sizes(len(pairs)):
-        found = changes_test(seen[:size], pass_or_fail=True)
-        decision = decide_difference(sum(seen[:size]) / size, found.interval, found.p, MARGIN)
+        found = changes_test(observed[:size], pass_or_fail=True)
+        decision = decide_difference(sum(observed[:size]) / size, found.interval, found.p, MARGIN)
         if decision != "undecided":
             return decision
     return "undecided"

@@ -395,7 +395,7 @@ asyncio.run(main())
 """
 
 
-class MeanwhileOpened:
+class RacingConnection:
     """A connection after whose first read of the file another process makes it a store."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
@@ -413,7 +413,7 @@ class MeanwhileOpened:
 
 def test_a_new_file_may_become_a_store_while_another_process_opens_it(path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as own:
-        assert require_store(MeanwhileOpened(own, path), path) == len(MIGRATIONS)  # type: ignore[arg-type]
+        assert require_store(RacingConnection(own, path), path) == len(MIGRATIONS)  # type: ignore[arg-type]
 
 
 def test_acknowledged_rows_survive_kill_9(path: Path) -> None:

@@ -360,10 +360,10 @@ class TestRecords:
         store.put_grade(GradeKey(run, "1", 0, "b"), scored(1.0, "f2"))
         store.put_grade(GradeKey(run, "1", 0, "a"), scored(0.0, "f1"))
         store.put_grade(GradeKey(run, "1", 0, "c"), broken("f3"))
-        asked = digest_of(to_json(sample(1)))
+        sample_digest = digest_of(to_json(sample(1)))
         assert list(store.keys_of(run)) == [
-            (ResponseKey(run, "1", 0), "success", {"a": "f1", "b": "f2", "c": "f3"}, asked, {"c"}),
-            (ResponseKey(run, "1", 1), "timeout", {}, asked, set()),
+            (ResponseKey(run, "1", 0), "success", {"a": "f1", "b": "f2", "c": "f3"}, sample_digest, {"c"}),
+            (ResponseKey(run, "1", 1), "timeout", {}, sample_digest, set()),
         ]
 
     def test_order_counts_count_grades_decided_by_the_order(self, store: Storage) -> None:
@@ -450,11 +450,11 @@ class TestRegradedRuns:
         assert list(store.records(grandchild)) == [
             Record(grandchild, "1", 0, sample(1), response("1/0"), {"exact": "new"}, {"exact": scored(1.0, "f2")})
         ]
-        asked = digest_of(to_json(sample(1)))
+        sample_digest = digest_of(to_json(sample(1)))
         assert list(store.keys_of(grandchild)) == [
-            (ResponseKey(grandchild, "1"), "success", {"exact": "f2"}, asked, set())
+            (ResponseKey(grandchild, "1"), "success", {"exact": "f2"}, sample_digest, set())
         ]
-        assert list(store.keys_of(child)) == [(ResponseKey(child, "1"), "success", {}, asked, set())]
+        assert list(store.keys_of(child)) == [(ResponseKey(child, "1"), "success", {}, sample_digest, set())]
         assert store.get_response(ResponseKey(child, "1")) == response("1/0")
         assert store.get_sample(child, "1") == sample(1)
         assert store.counts(grandchild) == recomputed(store, grandchild)
@@ -938,9 +938,9 @@ def test_a_response_keeps_its_sample_when_another_repeat_has_an_edited_one(store
     for repeat in (0, 1):
         store.put_response(ResponseKey(run, "c", repeat), response(), before, 0)
     store.put_response(ResponseKey(run, "c", 0), response(), after, 0)
-    asked = [digest_of(to_json(sample)) for sample in (after, before)]
-    assert [key.digest for key in store.keys_of(run)] == asked
-    assert [one.digest for one in store.measures(run, digests=True)] == asked
+    sample_digest = [digest_of(to_json(sample)) for sample in (after, before)]
+    assert [key.digest for key in store.keys_of(run)] == sample_digest
+    assert [one.digest for one in store.measures(run, digests=True)] == sample_digest
 
 
 def test_a_replacing_response_does_not_inherit_grades(store: Storage) -> None:
@@ -964,7 +964,7 @@ def test_the_same_answer_again_keeps_its_grades(store: Storage) -> None:
 
 
 def observed(key: str, **fields: Any) -> Observation:
-    given: dict[str, Any] = {
+    observation_fields: dict[str, Any] = {
         "task_family": "support",
         "baseline_adapter": "large",
         "candidate_adapter": "small",
@@ -976,16 +976,16 @@ def observed(key: str, **fields: Any) -> Observation:
         "cost": 0.25,
         "observed_at": "2026-01-15T10:00:00Z",
     }
-    return new_observation(**{**given, **fields}, idempotency_key=key)
+    return new_observation(**{**observation_fields, **fields}, idempotency_key=key)
 
 
 class TestObservations:
     def test_observations_round_trip_in_order_of_arrival(self, store: Storage) -> None:
-        given = [observed("b", score=None, cost=None), observed("a", latency_ms=3.5, task_family="ünï")]
-        ids = store.put_observations(given)
+        observation_fields = [observed("b", score=None, cost=None), observed("a", latency_ms=3.5, task_family="ünï")]
+        ids = store.put_observations(observation_fields)
         assert ids == sorted(set(ids))
         assert store.observations() == [
-            msgspec.structs.replace(one, id=number) for one, number in zip(given, ids, strict=True)
+            msgspec.structs.replace(one, id=number) for one, number in zip(observation_fields, ids, strict=True)
         ]
 
     def test_a_used_key_keeps_the_first_observation_and_returns_its_id(self, store: Storage) -> None:

@@ -241,7 +241,7 @@ class TestRetries:
             async with Transport(backoff=ShortPause()) as transport:
                 for _ in range(5):
                     assert (await transport.request(post(server, retries=1))).attempts == 2
-                return sum(kept.fileno() != -1 for kept in transport._guard.sockets)
+                return sum(idle_socket.fileno() != -1 for idle_socket in transport._guard.sockets)
 
         with serving(["busy"], *[["answer", "busy"]] * 4, ["answer"]) as server:
             assert asyncio.run(calls(server)) == 1
@@ -276,9 +276,9 @@ class TestTls:
             async with Transport(ssl_context=trust, backoff=NoPause()) as transport:
                 request = HttpRequest("POST", url, body=b"{}", retries=0)
                 attempts = [(await transport.request(request)).attempts for _ in range(2)]
-                (kept,) = transport._guard.sockets
+                (idle_socket,) = transport._guard.sockets
                 handler.close_now.set()
-                wait_until_readable(kept)  # blocks the event loop
+                wait_until_readable(idle_socket)  # blocks the event loop
                 return [*attempts, (await transport.request(request)).attempts]
 
         handler = type("Handler", (TlsHandler,), {"seen": [], "close_now": Event()})

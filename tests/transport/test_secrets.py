@@ -56,9 +56,9 @@ class Server:
 
 @asynccontextmanager
 async def servers() -> AsyncIterator[tuple[Server, Server]]:
-    made = (Server(), Server())
+    both_servers = (Server(), Server())
     runners = []
-    for server in made:
+    for server in both_servers:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", server.handle)
         runner = web.AppRunner(app)
@@ -67,9 +67,9 @@ async def servers() -> AsyncIterator[tuple[Server, Server]]:
         await site.start()
         server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         runners.append(runner)
-    made[0].other, made[1].other = made[1].url, made[0].url
+    both_servers[0].other, both_servers[1].other = both_servers[1].url, both_servers[0].url
     try:
-        yield made
+        yield both_servers
     finally:
         for runner in runners:
             await runner.cleanup()
