@@ -3,6 +3,8 @@
 Ideal is calls x delay / concurrency. The run phase is what the agent sees: from the arrival of the first
 call to the end of the last. The whole process is all a user waits for: start-up, and what comes after
 the last answer. The agent is a process of its own on the loopback interface.
+
+The run phase must reach 90 % of the ideal, and at most 2 points less than the floor, bare aiohttp, in the same run.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ CALLS = 2_000
 CONCURRENCY = 100
 DELAY = 0.1
 ROUNDS, PEER_ROUNDS = 5, 2
-RUN_PHASE, WHOLE = 95.0, 80.0
+RUN_PHASE, BELOW_FLOOR, WHOLE = 90.0, 2.0, 80.0
 PEERS = {"pydantic-evals": CALLS, "inspect-ai": 1_000, "promptfoo": 1_000}
 
 
@@ -99,13 +101,18 @@ def theirs() -> Iterator[Entry]:
             yield Entry(peer(env), calls, PEER_ROUNDS)
 
 
-def row(result: Result, seen: list[Seen]) -> tuple[str, ...]:
+def share_of_ideal(entry: Entry, seen: list[Seen]) -> float:
+    """The share of the ideal that the run phase reached, in percent."""
+    return 100 * entry.samples * DELAY / CONCURRENCY / Timing.of([one.seconds for one in seen]).median
+
+
+def row(result: Result, seen: list[Seen], run_phase: float) -> tuple[str, ...]:
     entry, timing = result.entry, result.timing
     if timing is None:
         return entry.tool.name, f"{entry.samples:,}", *[""] * 7, f"{FAILED}{result.failure}"
     ideal = entry.samples * DELAY / CONCURRENCY
     phase = Timing.of([one.seconds for one in seen])
-    busy, whole = 100 * ideal / phase.median, 100 * ideal / timing.median
+    busy, whole = share_of_ideal(entry, seen), 100 * ideal / timing.median
     ours = entry.target is not None
     return (
         entry.tool.name,
@@ -113,7 +120,7 @@ def row(result: Result, seen: list[Seen]) -> tuple[str, ...]:
         f"{ideal:.2f}",
         f"{phase.median:.2f}",
         f"{busy:.1f} %",
-        judged(busy, RUN_PHASE if ours else None, at_least=True),
+        judged(busy, run_phase if ours else None, at_least=True, digits=1),
         f"{timing.median:.2f}",
         f"{whole:.1f} %",
         judged(whole, entry.target, at_least=True),
@@ -127,7 +134,11 @@ def main() -> int:
     entries = ours() if alone else [*ours(), *theirs()]
     with agent() as running:
         results = contest(entries, CONCURRENCY, running.url, running.forget, running.note)
-        rows = [row(result, running.seen[result.entry.tool.name]) for result in results]
+        bare = next(result for result in results if result.entry.target is None)
+        run_phase = RUN_PHASE
+        if bare.timing is not None:
+            run_phase = max(RUN_PHASE, share_of_ideal(bare.entry, running.seen[bare.entry.tool.name]) - BELOW_FLOOR)
+        rows = [row(result, running.seen[result.entry.tool.name], run_phase) for result in results]
     print_table(
         f"an agent that takes {DELAY * 1000:.0f} ms, {CONCURRENCY} at a time; medians; run phase as the agent sees it",
         ("tool", "calls", "ideal s", "run s", "of ideal", "target", "process s", "of ideal", "target", "the agent saw"),
