@@ -981,11 +981,11 @@ def observed(key: str, **fields: Any) -> Observation:
 
 class TestObservations:
     def test_observations_round_trip_in_order_of_arrival(self, store: Storage) -> None:
-        observation_fields = [observed("b", score=None, cost=None), observed("a", latency_ms=3.5, task_family="ünï")]
-        ids = store.put_observations(observation_fields)
+        written = [observed("b", score=None, cost=None), observed("a", latency_ms=3.5, task_family="ünï")]
+        ids = store.put_observations(written)
         assert ids == sorted(set(ids))
         assert store.observations() == [
-            msgspec.structs.replace(one, id=number) for one, number in zip(observation_fields, ids, strict=True)
+            msgspec.structs.replace(one, id=number) for one, number in zip(written, ids, strict=True)
         ]
 
     def test_a_used_key_keeps_the_first_observation_and_returns_its_id(self, store: Storage) -> None:
