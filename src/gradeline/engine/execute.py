@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
@@ -18,6 +17,7 @@ from gradeline.failpoints import failpoint
 from gradeline.model import ErrorInfo, Response, Sample, Storage, Target, Usage
 from gradeline.model.context import copy_sample, is_own_class
 from gradeline.model.protocols import StoreWriter
+from gradeline.model.rate_limit import RateLimiter
 
 INTERRUPTED_REASON = "interrupted"
 """The reason of a run that a person interrupted."""
@@ -225,18 +225,12 @@ class LocalCallRateLimiter:
     """Limits the rate of the calls of this event loop."""
 
     def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        self._starts: deque[float] = deque(maxlen=rate.calls)
-        self._turn = asyncio.Lock()
+        self._limiter = RateLimiter(rate.calls, rate.per)
 
     async def wait(self, stop: Stop) -> None:
-        clock = asyncio.get_running_loop().time
-        async with self._turn:
-            if len(self._starts) == self._rate.calls:
-                pause = self._starts[0] + self._rate.per - clock()
-                if pause > 0:
-                    await stop.sleep(pause)
-            self._starts.append(clock())
+        pause = self._limiter.reserve()
+        if pause > 0:
+            await stop.sleep(pause)
 
 
 class CallSlots:

@@ -62,7 +62,7 @@ class RayEngine:
         self._tell = tell
         self._stack = ExitStack()
         self._cluster: Cluster | None = None
-        self._lessors: dict[str, ActorCallLeases] = {}
+        self._call_leases: dict[str, ActorCallLeases] = {}
         self._wanted_parts = at_once
         self._free_parts: list[int] = []
         self.at_once = at_once
@@ -77,7 +77,7 @@ class RayEngine:
     def close(self) -> None:
         """Leave the cluster; a local one ends."""
         self._cluster = None
-        self._lessors.clear()
+        self._call_leases.clear()
         self._stack.close()
 
     def join(self, folder: Path | None = None) -> Cluster:
@@ -103,24 +103,24 @@ class RayEngine:
             taken = task._replace(run=run, before=storage.counts(run.id))
             job = RunJob.of(prepared, taken, run, self._store, lock.remote_writer(), shipped=cluster.shipped)
             with self._part() as workers:
-                lessor = self._lessor(run, task)
+                leases = self._leases_for(run, task)
                 async with WorkerGroup(
-                    storage, taken, job, workers, stop, self._tell, prepared.observer, lessor
+                    storage, taken, job, workers, stop, self._tell, prepared.observer, leases
                 ) as workers_of_run:
                     return ExecutedCases(await workers_of_run.work_through())
 
         return await run_under_lock(storage, task, stop, work_through)
 
-    def _lessor(self, run: Run, task: RunTask) -> ActorCallLeases | None:
+    def _leases_for(self, run: Run, task: RunTask) -> ActorCallLeases | None:
         """The rate limit of this agent for all runs; it outlives this run."""
         rate = task.limits.rate
         if rate is None or not task.calls_agent:
             return None
         place = run.target.get("url") or run.target.get("base_url") or run.target.get("fingerprint")
         name = f"rate-{digest_of(f'{place} {rate.calls} {rate.per}')}"
-        lessor = self._lessors.setdefault(name, ActorCallLeases(name, rate))
-        lessor.find()
-        return lessor
+        leases = self._call_leases.setdefault(name, ActorCallLeases(name, rate))
+        leases.find()
+        return leases
 
     @contextmanager
     def _part(self) -> Iterator[int]:
@@ -158,7 +158,7 @@ class WorkerGroup:
         stop: Stop,
         tell: Callable[[str], None],
         observer: WorkerObserver,
-        lessor: CallLeases | None = None,
+        leases: CallLeases | None = None,
     ) -> None:
         import ray  # joined by now
 
@@ -175,7 +175,7 @@ class WorkerGroup:
         self._chunks = ChunkQueue(task.plan(storage), self._take_note, number, task.limits.concurrency, limit)
         self._done: Counter[Work] = Counter()
         self._workers_of_run: list[Any] = []
-        self._lessor = lessor
+        self._leases = leases
         self._told_to_stop = False
         self._fault: Exception | None = None
         self._spent: str | None = None
@@ -229,7 +229,7 @@ class WorkerGroup:
         """Keep one worker busy as long as there is work; replace it if it dies."""
         without_store = 0
         while not self._chunks.over.is_set():
-            worker = self._worker_class.remote(self._job_ref, share, self._lessor)
+            worker = self._worker_class.remote(self._job_ref, share, self._leases)
             self._workers_of_run.append(worker)
             try:
                 opened = await self._opened(worker)

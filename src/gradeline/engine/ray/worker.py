@@ -28,6 +28,7 @@ from gradeline.engine.prepare import PreparedRun, prepare
 from gradeline.engine.ray.chunks import Chunk, ChunkResult, replanned
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Counts, Run, RunGrader
+from gradeline.model.rate_limit import RateLimiter
 from gradeline.model.secrets import SecretSet
 from gradeline.store import open_storage
 from gradeline.suite.spec import SuiteDefinition
@@ -120,10 +121,10 @@ class ChunkWorker:
     calls replace those that end, and the chunks never run out of cases at the same time.
     """
 
-    def __init__(self, job: RunJob, share: int, lessor: CallLeases | None = None) -> None:
+    def __init__(self, job: RunJob, share: int, leases: CallLeases | None = None) -> None:
         self._job = job
         self._share = share
-        self._lessor = lessor
+        self._leases = leases
         self._stack = AsyncExitStack()
         self._stop = Stop()
         self._stops: set[Stop] = set()
@@ -160,7 +161,7 @@ class ChunkWorker:
             )
             return opened._replace(problems=(Problem(opened.node, reason),))
         limits = prepared.call_limits()._replace(concurrency=self._share, rate=None, budget=RunBudget())
-        turns = None if self._lessor is None else LeasedRateLimiter(self._lessor)
+        turns = None if self._leases is None else LeasedRateLimiter(self._leases)
         slots = CallSlots(self._share, turns, ConnectionBreaker(limits.connection_failures))
         self._task = prepared.task(job.run)._replace(
             limits=limits,
@@ -289,20 +290,11 @@ class RateLimitActor:
     """A rate limit that all workers of an endpoint share; runs as a Ray actor."""
 
     def __init__(self, rate: Rate) -> None:
-        self._rate = rate
-        self._starts: deque[float] = deque(maxlen=rate.calls)
+        self._limiter = RateLimiter(rate.calls, rate.per)
 
     def lease(self, wanted: int) -> list[float]:
         """The delays in seconds after which the next calls may begin."""
-        now = monotonic()
-        delays = []
-        for _ in range(min(wanted, _MAX_LEASES)):
-            start = now
-            if len(self._starts) == self._rate.calls:
-                start = max(now, self._starts[0] + self._rate.per)
-            self._starts.append(start)
-            delays.append(start - now)
-        return delays
+        return [self._limiter.reserve() for _ in range(min(wanted, _MAX_LEASES))]
 
 
 class CallLeases(Protocol):
@@ -348,8 +340,8 @@ class ActorCallLeases:
 class LeasedRateLimiter:
     """The rate limit of one worker. It requests one lease per waiting call, so that no lease expires unused."""
 
-    def __init__(self, lessor: CallLeases) -> None:
-        self._lessor = lessor
+    def __init__(self, leases: CallLeases) -> None:
+        self._leases = leases
         self._waiting: deque[asyncio.Future[float]] = deque()
         self._asking: asyncio.Task[None] | None = None
 
@@ -366,7 +358,7 @@ class LeasedRateLimiter:
         while self._waiting:
             waiting, self._waiting = self._waiting, deque()
             try:
-                delays = await self._lessor.lease(len(waiting))
+                delays = await self._leases.lease(len(waiting))
             except Exception as error:
                 for turn in waiting:
                     if not turn.done():
