@@ -74,13 +74,13 @@ class Watch:
             try:
                 status = self._server.call("GET", "/api/ready")[0]
             except OSError as error:
-                status, told = 0, str(error)
+                status, result = 0, str(error)
             else:
-                told = str(status)
+                result = str(status)
             self.asked += 1
             self.slowest_s = max(self.slowest_s, time.monotonic() - began)
             if status != 200:
-                self.failed.append(told)
+                self.failed.append(result)
 
 
 def preview(server: Server, bomb: GraderBomb) -> str:
@@ -145,15 +145,15 @@ def main() -> int:
         EchoAgent() as agent,
         Server(Path(folder, "store.db"), through=through) as server,
     ):
-        told = []
+        result = []
         for at_once in (1, options.at_once):
-            told.append(attack(server, agent, options.bombs, at_once))
-            sys.stdout.write(json.dumps(told[-1], indent=1) + "\n")
+            result.append(attack(server, agent, options.bombs, at_once))
+            sys.stdout.write(json.dumps(result[-1], indent=1) + "\n")
             sys.stdout.flush()
         alive = server._process.poll() is None
     sys.stdout.write("the server process lives\n" if alive else "the server process died\n")
-    bad = [one for one in told if one["ready failed"] or one["other run"] != "completed"]
-    bad += [one for one in told if any(name.startswith("HTTP 5") for name in one["outcomes"])]
+    bad = [one for one in result if one["ready failed"] or one["other run"] != "completed"]
+    bad += [one for one in result if any(name.startswith("HTTP 5") for name in one["outcomes"])]
     return 0 if alive and not bad else 1
 
 

@@ -36,15 +36,17 @@ def under_limits(what: str) -> dict[str, str]:
 def test_every_grader_bomb_has_an_outcome() -> None:
     found = under_limits("graders")
     assert list(found) == [bomb.name for bomb in grader_bombs()]
-    assert {name: told for name, told in found.items() if told not in {"pass", "fail", "ungradable"} | LIMITS} == {}
-    endless = {name: told for name, told in found.items() if any(part in name for part in ENDLESS)}
+    assert {
+        name: outcome for name, outcome in found.items() if outcome not in {"pass", "fail", "ungradable"} | LIMITS
+    } == {}
+    endless = {name: outcome for name, outcome in found.items() if any(part in name for part in ENDLESS)}
     del endless["JMESPath: doubling of objects"]  # only whether there is something is asked of it
-    assert {name: told for name, told in endless.items() if told not in LIMITS} == {}
+    assert {name: outcome for name, outcome in endless.items() if outcome not in LIMITS} == {}
 
 
 def test_every_extractor_bomb_has_an_error() -> None:
     found = under_limits("extractors")
-    assert {name: told for name, told in found.items() if told not in LIMITS} == {}
+    assert {name: outcome for name, outcome in found.items() if outcome not in LIMITS} == {}
 
 
 def test_a_target_that_reads_such_an_answer_has_an_error() -> None:
@@ -101,8 +103,8 @@ def test_the_command_line_grades_answer_bombs(tmp_path: Path) -> None:
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, preexec_fn=_limited(30, 1536 * 1024**2), cwd=tmp_path
     )
-    told = json.loads(done.stdout)["summary"]["graders"]
-    outcomes = {key: (one["errors"], one["scored"]) for key, one in told.items()}
+    outcome = json.loads(done.stdout)["summary"]["graders"]
+    outcomes = {key: (one["errors"], one["scored"]) for key, one in outcome.items()}
     assert outcomes == {"g0": (1, 0), "g1": (1, 0), "plain": (0, 1)}, done.stderr[-2000:]
 
 

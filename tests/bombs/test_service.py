@@ -25,10 +25,10 @@ NEVER_S = 600.0
 def test_the_service_answers_while_the_corpus_is_evaluated(tmp_path: Path) -> None:
     with EchoAgent() as agent, Server(tmp_path / "store.db", through=limited(MEMORY, 0.3)) as server:
         pid = server.pid
-        told = attack(server, agent, count=35, at_once=8)
-        assert (told["ready failed"], told["other run"]) == ([], "completed")
-        assert [name for name in told["outcomes"] if name.startswith("HTTP")] == []
-        assert told["outcomes"]["timeout"] >= 10
+        attacked = attack(server, agent, count=35, at_once=8)
+        assert (attacked["ready failed"], attacked["other run"]) == ([], "completed")
+        assert [name for name in attacked["outcomes"] if name.startswith("HTTP")] == []
+        assert attacked["outcomes"]["timeout"] >= 10
         assert (server.pid, server.call("GET", "/api/health")[0]) == (pid, 200)
 
 

@@ -91,8 +91,8 @@ def test_life_cycle_of_an_evaluation(client: Client, agent: Any, tmp_path: Path)
     good = client.results(run.id, grader="exact_match", score_min=best.low, score_max=best.high, latency_min=0)
     assert [one.agent_response for one in good] == ["Paris"]
     assert list(client.results(run.id, latency_min=spread.latency_ms[-1].high + 1)) == []
-    alone = client.get_result(run.id, results[1].result_id)
-    assert (alone.test_case_id, alone.response.text) == (results[1].test_case_id, "Lyon")
+    single = client.get_result(run.id, results[1].result_id)
+    assert (single.test_case_id, single.response.text) == (results[1].test_case_id, "Lyon")
     summary = client.summary(run.id)
     assert (summary.sentence, summary.pass_rates["exact_match"].value) == ("2 responses graded, 0 grader errors", 0.5)
     assert client.export(run.id, "csv").startswith(b"run,case,")
@@ -107,9 +107,9 @@ def test_life_cycle_of_an_evaluation(client: Client, agent: Any, tmp_path: Path)
 
 
 def test_an_agent_can_be_tried_before_an_evaluation(client: Client, agent: Any) -> None:
-    told = client.try_agent(agent_endpoint_url=agent.url, input="Paris", timeout_s=5)
-    assert (told.response_status, told.agent_response, told.error_type) == ("success", "Paris", None)
-    (exchange,) = told.exchanges
+    trial = client.try_agent(agent_endpoint_url=agent.url, input="Paris", timeout_s=5)
+    assert (trial.response_status, trial.agent_response, trial.error_type) == ("success", "Paris", None)
+    (exchange,) = trial.exchanges
     assert (exchange.request.method, exchange.request.url) == ("POST", agent.url)
     assert exchange.answer is not None
     assert (exchange.answer.status, exchange.answer.body) == (200, '{"response": "Paris"}')

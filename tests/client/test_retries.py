@@ -160,7 +160,7 @@ def test_retries_end(server: Scripted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "least", "most"),
+    ("header", "least", "most"),
     [
         ("3", 3, 3),
         ("0", 0, 0),
@@ -170,9 +170,9 @@ def test_retries_end(server: Scripted) -> None:
         ("-1", 0, 1),
     ],
 )
-def test_retry_after_is_respected_up_to_a_maximum(told: str, least: float, most: float) -> None:
+def test_retry_after_is_respected_up_to_a_maximum(header: str, least: float, most: float) -> None:
     request = protocol.ApiRequest("GET", "/", repeatable=True)
-    wait = protocol.retry_delay(request, protocol.ApiResponse(429, {"retry-after": told}, b""), 0)
+    wait = protocol.retry_delay(request, protocol.ApiResponse(429, {"retry-after": header}, b""), 0)
     assert wait is not None
     assert least <= wait <= most
 

@@ -16,7 +16,7 @@ from gradeline.extractors.text import MAX_MATCHES
 from gradeline.model import Message, Response, Trajectory
 
 
-def said(*texts: str) -> Response:
+def response_of(*texts: str) -> Response:
     return Response(trajectory=Trajectory(tuple((Message("user", "?"), Message("assistant", text)) for text in texts)))
 
 
@@ -37,7 +37,7 @@ class TestPattern:
         assert extract("pattern", "1 then 2", {"pattern": r"\d"}) == "1"
 
     def test_the_last_message_with_a_match_wins(self) -> None:
-        assert create("pattern", {"pattern": r"\d+"}).extract(said("1", "22 and 23", "none")) == "22"
+        assert create("pattern", {"pattern": r"\d+"}).extract(response_of("1", "22 and 23", "none")) == "22"
 
     def test_only_the_assistant_is_searched(self) -> None:
         response = Response(trajectory=Trajectory(((Message("user", "7"), Message("tool", "8")),)))
@@ -48,14 +48,14 @@ class TestPattern:
         assert extract("pattern", "none", {"pattern": r"\d", "search_all": True}) == ""
 
     def test_an_unmatched_group_is_empty_and_its_message_still_wins(self) -> None:
-        assert create("pattern", {"pattern": "(a)?b", "group": 1}).extract(said("ab", "b")) == ""
+        assert create("pattern", {"pattern": "(a)?b", "group": 1}).extract(response_of("ab", "b")) == ""
 
     def test_search_all_joins_all_matches_by_a_space(self) -> None:
         assert extract("pattern", "1, 22 and 3", {"pattern": r"\d+", "search_all": True}) == "1 22 3"
 
     def test_search_all_reads_only_one_message(self) -> None:
         config = {"pattern": r"\d", "search_all": True}
-        assert create("pattern", config).extract(said("1 2", "3 4", "none")) == "3 4"
+        assert create("pattern", config).extract(response_of("1 2", "3 4", "none")) == "3 4"
 
     def test_search_all_takes_the_only_group_whatever_the_group_option_says(self) -> None:
         for group in (0, 1):
@@ -77,12 +77,12 @@ class TestPattern:
     def test_patterns_that_only_re_supports_require_isolation(self) -> None:
         extractor = create("pattern", {"pattern": r"(?<=A: )\d+"})
         with pytest.raises(NeedsIsolationError, match="lookaround"):
-            extractor.extract(said("A: 4"))
+            extractor.extract(response_of("A: 4"))
 
     def test_search_all_with_an_empty_match_requires_isolation(self) -> None:
         extractor = create("pattern", {"pattern": "a*", "search_all": True})
         with pytest.raises(NeedsIsolationError, match="matches the empty string"):
-            extractor.extract(said("baac"))
+            extractor.extract(response_of("baac"))
 
     def test_a_pattern_cannot_make_it_hang(self) -> None:
         assert extract("pattern", "a" * 5_000_000, {"pattern": "(?:a+)+b"}) == ""
@@ -92,7 +92,7 @@ class TestPattern:
     def test_matches_over_the_limit_are_refused(self) -> None:
         extractor = create("pattern", {"pattern": "a", "search_all": True})
         with pytest.raises(TooLargeError, match=f"matches more than {MAX_MATCHES:,} times"):
-            extractor.extract(said("a" * 10_000_000))
+            extractor.extract(response_of("a" * 10_000_000))
 
     def test_lone_surrogates_are_read_as_stored(self) -> None:
         assert extract("pattern", "a\ud800b", {"pattern": "a.b"}) == "a\ufffdb"
@@ -183,7 +183,7 @@ class TestAfterMarker:
         assert extract("after_marker", "Well.\nAnswer:  Paris \n", {"marker": "Answer:"}) == "Paris"
 
     def test_the_last_message_with_the_marker_counts(self) -> None:
-        response = said("Answer: Lyon", "Answer: Paris", "Anything else?")
+        response = response_of("Answer: Lyon", "Answer: Paris", "Anything else?")
         assert create("after_marker", {"marker": "Answer:"}).extract(response) == "Paris"
 
     def test_the_first_marker_of_a_message_counts(self) -> None:
@@ -201,13 +201,13 @@ class TestAfterMarker:
         assert extract("after_marker", "answer: Paris", {"marker": "Answer:"}) == ""
 
     def test_without_the_marker_nothing_is_found(self) -> None:
-        assert create("after_marker", {"marker": "####"}).extract(said("72")) == ""
+        assert create("after_marker", {"marker": "####"}).extract(response_of("72")) == ""
 
     def test_with_nothing_after_the_marker_nothing_is_found(self) -> None:
-        assert create("after_marker", {"marker": "####"}).extract(said("#### 72", "####  \n")) == ""
+        assert create("after_marker", {"marker": "####"}).extract(response_of("#### 72", "####  \n")) == ""
 
     def test_an_empty_marker_takes_the_last_message(self) -> None:
-        assert create("after_marker", {"marker": ""}).extract(said("one", " two ")) == "two"
+        assert create("after_marker", {"marker": ""}).extract(response_of("one", " two ")) == "two"
 
     def test_huge_texts_are_read(self) -> None:
         assert extract("after_marker", "#" * 10_000_000 + "! 72", {"marker": "#!"}) == "72"

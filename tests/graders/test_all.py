@@ -179,13 +179,13 @@ class TestEveryGrader:
         grader = create(kind, CONFIGS.get(kind))
         words = ["true", "42", '{"a": {"b": 1}}', "", "x\ud800", '[{"name": "a", "arguments": {}}]', "no 7"]
         contexts = [context(a, b) for a in words for b in words] * 3
-        alone = [report(run_grader(grader, ctx)) for ctx in contexts]
+        sequential = [report(run_grader(grader, ctx)) for ctx in contexts]
         with ThreadPoolExecutor(8) as threads:
             together = [
                 [report(grade) for grade in threads.map(lambda ctx: run_grader(grader, ctx), contexts)]
                 for _ in range(4)
             ]
-        assert all(answers == alone for answers in together)
+        assert all(answers == sequential for answers in together)
 
     def test_its_definition_rebuilds_it(self, kind: str) -> None:
         grader: Any = create(kind, CONFIGS.get(kind))

@@ -512,10 +512,10 @@ def test_one_grader_serves_eight_threads() -> None:
     ]
     grader = create("custom-rules", {"rules": rules})
     contexts = [GradeContext(Sample(0, ""), text) for text in ("abc", '{"a": 1}', "one two three four", "")] * 50
-    alone = [grader.grade(context) for context in contexts]
+    sequential = [grader.grade(context) for context in contexts]
     with ThreadPoolExecutor(8) as threads:
         together = [list(threads.map(grader.grade, contexts)) for _ in range(8)]
-    assert all(answers == alone for answers in together)
+    assert all(answers == sequential for answers in together)
 
 
 @pytest.fixture(scope="module")

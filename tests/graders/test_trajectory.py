@@ -16,7 +16,7 @@ def call(name: str, arguments: str = "{}") -> ToolCall:
     return ToolCall(name, arguments)
 
 
-def said(text: str = "", *calls: ToolCall) -> Message:
+def assistant(text: str = "", *calls: ToolCall) -> Message:
     return Message("assistant", text, calls)
 
 
@@ -34,12 +34,12 @@ def grade(ctx: GradeContext, **config: Any) -> GradeResult:
 
 SEARCHED = context(
     Message("user", "find it"),
-    said("", call("search", '{"q": "a"}')),
+    assistant("", call("search", '{"q": "a"}')),
     returned("not found", is_error=True),
-    said("again", call("search", '{"q": "b"}'), call("read")),
+    assistant("again", call("search", '{"q": "b"}'), call("read")),
     returned(),
     returned(),
-    said("here it is"),
+    assistant("here it is"),
 )
 """Five steps: three calls and two messages with text."""
 
@@ -98,17 +98,17 @@ def test_each_check(config: dict[str, Any], fault: str | None) -> None:
 
 
 def test_a_call_equal_to_the_previous_one_is_a_repeat() -> None:
-    ctx = context(said("", call("a", '{"x": 1, "y": 2}')), returned(), said("", call("a", '{"y":2,"x":1}')))
+    ctx = context(assistant("", call("a", '{"x": 1, "y": 2}')), returned(), assistant("", call("a", '{"y":2,"x":1}')))
     assert grade(ctx, allow_repeats=False).rationale == "allow_repeats: repeated 'a'"
 
 
 def test_a_call_equal_to_an_earlier_one_is_not_a_repeat() -> None:
-    assert grade(context(said("", call("a"), call("b"), call("a"))), allow_repeats=False).passed
+    assert grade(context(assistant("", call("a"), call("b"), call("a"))), allow_repeats=False).passed
 
 
 def test_broken_arguments_are_compared_as_text() -> None:
-    same = context(said("", call("a", "{oops"), call("a", "{oops")))
-    other = context(said("", call("a", "{oops"), call("a", "{oops!")))
+    same = context(assistant("", call("a", "{oops"), call("a", "{oops")))
+    other = context(assistant("", call("a", "{oops"), call("a", "{oops!")))
     assert [grade(ctx, allow_repeats=False).passed for ctx in (same, other)] == [False, True]
 
 
@@ -126,7 +126,7 @@ def test_broken_arguments_are_compared_as_text() -> None:
         {"max_errors": 0},
     ],
 )
-@pytest.mark.parametrize("trajectory", [None, Trajectory(((said("hello"),),), tools_known=False)])
+@pytest.mark.parametrize("trajectory", [None, Trajectory(((assistant("hello"),),), tools_known=False)])
 def test_no_check_passes_or_fails_where_tool_use_is_unknown(
     trajectory: Trajectory | None, config: dict[str, Any]
 ) -> None:
@@ -146,14 +146,14 @@ def test_an_agent_that_reports_no_tool_calls_passes() -> None:
         assert grade(ctx).passed
 
 
-CALLED = context(said("", call("search")), said("done"))
+CALLED = context(assistant("", call("search")), assistant("done"))
 """Calls without results, as of an agent with only tool_calls mapped."""
 
 
 HALF_REPORTED = context(
-    said("", call("search", "1"), call("fetch", "2")),
+    assistant("", call("search", "1"), call("fetch", "2")),
     Message("tool", "found", tool_call_id="1", name="search"),
-    said("done"),
+    assistant("done"),
 )
 """Two calls, of which one has its result."""
 
@@ -168,7 +168,7 @@ def test_errors_are_unknown_where_a_result_is_not_reported(ctx: GradeContext, co
 def test_errors_that_are_reported_decide_where_the_others_cannot_change_it() -> None:
     assert grade(HALF_REPORTED, max_errors=1).passed
     failed = Message("tool", "not found", tool_call_id="1", name="search", is_error=True)
-    ctx = context(said("", call("search", "1"), call("fetch", "2")), failed)
+    ctx = context(assistant("", call("search", "1"), call("fetch", "2")), failed)
     assert grade(ctx, max_errors=0).rationale == "max_errors: 1 error, at most 0"
 
 
@@ -178,7 +178,7 @@ def test_checks_without_results_do_not_need_them() -> None:
 
 
 def test_a_message_of_whitespace_is_not_a_step() -> None:
-    assert grade(context(said(" \n")), max_steps=0).passed
+    assert grade(context(assistant(" \n")), max_steps=0).passed
 
 
 def test_the_absence_of_calls_is_reported() -> None:
@@ -186,7 +186,7 @@ def test_the_absence_of_calls_is_reported() -> None:
 
 
 def test_long_lists_of_tools_are_cut_short() -> None:
-    ctx = context(said("", *(call(f"t{number}") for number in range(20))))
+    ctx = context(assistant("", *(call(f"t{number}") for number in range(20))))
     assert grade(ctx, order=["t1", "t0"]).rationale == (
         "order: 't0' not called after 't1'; called 't0', 't1', 't2', 't3', 't4', 't5', 't6', 't7', 12 more"
     )
@@ -203,8 +203,8 @@ def test_an_empty_answer_is_graded_by_its_trajectory() -> None:
 
 @pytest.mark.parametrize("config", [{}, {"allow_repeats": True}])
 def test_without_options_no_tool_call_may_come_back_with_an_error(config: dict[str, Any]) -> None:
-    sound = context(said("", call("search")), returned())
-    broken = context(said("", call("search")), returned(is_error=True))
+    sound = context(assistant("", call("search")), returned())
+    broken = context(assistant("", call("search")), returned(is_error=True))
     assert grade(sound, **config).passed is True
     assert grade(broken, **config).rationale == "max_errors: 1 error, at most 0"
 
@@ -250,6 +250,6 @@ HOSTILE_ARGUMENTS = st.sampled_from(
 
 @given(st.lists(st.builds(ToolCall, st.text(max_size=3), HOSTILE_ARGUMENTS), max_size=5))
 def test_any_calls_get_a_score(calls: list[ToolCall]) -> None:
-    ctx = context(said("", *calls), *(returned() for _ in calls))
+    ctx = context(assistant("", *calls), *(returned() for _ in calls))
     result = grade(ctx, allow_repeats=False, forbidden_tools=["a"], order=["b"], max_errors=0)
     assert 0.0 <= result.score <= 1.0

@@ -13,7 +13,7 @@ WHOLE = Scale(1, 10, whole=True)
 
 
 def likely(text: str, *shares: tuple[str, float]) -> TokenLogprob:
-    return TokenLogprob(text, log(shares[0][1]), tuple((said, log(share)) for said, share in shares))
+    return TokenLogprob(text, log(shares[0][1]), tuple((token, log(share)) for token, share in shares))
 
 
 def test_the_mean_of_the_alternatives_is_expected() -> None:

@@ -30,8 +30,8 @@ def grade(form: str, baseline: Any, candidate: Any, grader: PairedGrader = GRADE
 def test_both_adapters_get_the_same_prompt_and_config(form: str) -> None:
     baseline, candidate = ScriptedAdapter(["4"], "big"), ScriptedAdapter(["4"], "small")
     result = grade(form, baseline, candidate)
-    said = LLMResponse("4", model="m", finish_reason="stop")
-    assert result == GradingResult(1.0, "match (stripped)", "exact-match", said, said)
+    reply = LLMResponse("4", model="m", finish_reason="stop")
+    assert result == GradingResult(1.0, "match (stripped)", "exact-match", reply, reply)
     for adapter in (baseline, candidate):
         [asked] = adapter.calls
         assert asked.prompt == "2 + 2?"

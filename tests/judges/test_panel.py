@@ -24,7 +24,7 @@ THREE = [*TWO, {"provider": "google", "model": "gemini-x"}]
 CONTEXT = GradeContext(Sample("s", "q", "a"), "text")
 
 
-def said(score: float, cost: float | None = 0.5) -> LLMResponse:
+def scored(score: float, cost: float | None = 0.5) -> LLMResponse:
     text = f'{{"score": {score}, "rationale": "said {score}"}}'
     return LLMResponse(text, finish_reason="stop", usage=Usage(10, 5, 0, cost))
 
@@ -44,7 +44,7 @@ def ask(grader: PanelGrader) -> MeteredResult:
 
 @pytest.mark.parametrize(("aggregation", "score"), [("mean", 0.6), ("median", 0.8)])
 def test_the_score_is_the_mean_or_the_median(aggregation: str, score: float) -> None:
-    judged = ask(panel(said(0.8), said(0.1), said(0.9), aggregation=aggregation))
+    judged = ask(panel(scored(0.8), scored(0.1), scored(0.9), aggregation=aggregation))
     assert isinstance(judged.result, GradeResult)
     assert judged.result.score == pytest.approx(score)
     assert judged.usage == Usage(30, 15, 0, 1.5)
@@ -63,38 +63,38 @@ def test_the_score_is_the_mean_or_the_median(aggregation: str, score: float) -> 
 
 
 def test_one_unknown_cost_makes_the_total_unknown() -> None:
-    assert ask(panel(said(0.8), said(0.1, cost=None))).usage == Usage(20, 10, 0, None)
+    assert ask(panel(scored(0.8), scored(0.1, cost=None))).usage == Usage(20, 10, 0, None)
 
 
 def test_a_judge_without_a_score_makes_it_an_error_that_names_it() -> None:
-    judged = ask(panel(said(0.8), "no", said(0.9)))
+    judged = ask(panel(scored(0.8), "no", scored(0.9)))
     assert isinstance(judged.result, GraderError)
     assert judged.result.type == "invalid_reply"
     assert str(judged.result).startswith("1 of 3 judges gave no score: anthropic:claude-x: the judge's reply ")
 
 
 def test_a_quorum_tolerates_a_missing_judge() -> None:
-    judged = ask(panel(said(0.8), "no", said(0.9), quorum=2))
+    judged = ask(panel(scored(0.8), "no", scored(0.9), quorum=2))
     assert isinstance(judged.result, GradeResult)
     assert judged.result.score == pytest.approx(0.85)
     assert judged.result.metadata["judges"][1]["error"]["type"] == "invalid_reply"
 
 
 def test_a_quorum_that_is_missed_is_an_error() -> None:
-    judged = ask(panel("no", "no", said(0.9), quorum=2))
+    judged = ask(panel("no", "no", scored(0.9), quorum=2))
     assert isinstance(judged.result, GraderError)
     assert str(judged.result).startswith("2 of 3 judges gave no score: openai:gpt-4o: ")
 
 
 def test_the_shipped_rubrics_threshold_decides_what_passes() -> None:
-    grader = panel(said(0.7), said(0.7), rubric="faithfulness", rubric_vars={"context": "c"}, prompt=None)
+    grader = panel(scored(0.7), scored(0.7), rubric="faithfulness", rubric_vars={"context": "c"}, prompt=None)
     judged = ask(grader)
     assert isinstance(judged.result, GradeResult)
     assert (judged.result.score, judged.result.passed) == (0.7, False)
 
 
 def test_a_case_without_required_fields_is_reported_once_without_calls() -> None:
-    grader = panel(said(0.7), said(0.7), rubric="faithfulness", prompt=None)
+    grader = panel(scored(0.7), scored(0.7), rubric="faithfulness", prompt=None)
     judged = ask(grader)
     assert isinstance(judged.result, GraderError)
     assert (judged.result.type, judged.usage) == ("missing", None)

@@ -274,10 +274,10 @@ class TestPatternReply:
         with pytest.raises(RefusedReply):
             self.RATING.read("I'm sorry, but I can't rate this.")
 
-    @pytest.mark.parametrize("said", ["eight", "1e3", "٣", "nan", "inf", "", "9" * 400])
-    def test_the_matched_group_must_be_a_number(self, said: str) -> None:
+    @pytest.mark.parametrize("rating", ["eight", "1e3", "٣", "nan", "inf", "", "9" * 400])
+    def test_the_matched_group_must_be_a_number(self, rating: str) -> None:
         with pytest.raises(InvalidReply):
-            PatternReply(r"Rating:(.*)", 1, 10).read(f"Rating:{said}")
+            PatternReply(r"Rating:(.*)", 1, 10).read(f"Rating:{rating}")
 
     def test_a_negative_scale_works(self) -> None:
         assert PatternReply(r"(-?\d+)", -2, 2).read("-1") == JudgeVerdict(0.25, "-1", -1.0)

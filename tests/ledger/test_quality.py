@@ -341,14 +341,14 @@ class TestRecording:
         assert ledger.append_many(made) == [1, 2, 1]
 
     def test_a_digest_covers_text_and_tool_calls(self) -> None:
-        said = [
+        answers = [
             LLMResponse("a"),
             LLMResponse("b"),
             LLMResponse("a", tool_calls=(ToolCall("look", '{"at": 1}'),)),
             LLMResponse("a", tool_calls=(ToolCall("look", '{"at": 2'),)),
             LLMResponse("a\ud800"),
         ]
-        assert len({response_digest(one) for one in said}) == len(said)
+        assert len({response_digest(one) for one in answers}) == len(answers)
         assert response_digest(LLMResponse("a", latency_ms=1.0, model="m")) == response_digest(LLMResponse("a"))
 
 

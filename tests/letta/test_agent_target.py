@@ -235,8 +235,10 @@ def test_an_empty_answer_is_an_answer(suite: Path) -> None:
 
 
 def test_text_that_cannot_be_stored_is_cleaned_with_a_flag(suite: Path) -> None:
-    said = talk(suite, behaviour=lambda *_: [{"message_type": "assistant_message", "content": "a\0\ud800"}]).response
-    assert (said.text, said.cleaned) == ("a\u2400\ufffd", True)
+    answered = talk(
+        suite, behaviour=lambda *_: [{"message_type": "assistant_message", "content": "a\0\ud800"}]
+    ).response
+    assert (answered.text, answered.cleaned) == ("a\u2400\ufffd", True)
 
 
 def test_unreported_usage_is_unknown(suite: Path) -> None:

@@ -235,8 +235,8 @@ def filled(count: int) -> Callable[[LettaStub], None]:
 @pytest.mark.parametrize("count", [1, 2, 3, 10])
 def test_messages_are_read_page_by_page(suite_folder: SuiteFolder, count: int) -> None:
     response, _ = talk(suite_folder, prepare=filled(count))
-    said = [message.content for message in response.steps.messages("assistant")]
-    assert said == [str(number) for number in range(count)]
+    texts = [message.content for message in response.steps.messages("assistant")]
+    assert texts == [str(number) for number in range(count)]
 
 
 def test_a_server_without_cursors_is_read_once(suite_folder: SuiteFolder) -> None:

@@ -38,7 +38,7 @@ from gradeline.letta.messages import (
 )
 
 
-def said(text: Any) -> AssistantMessage:
+def assistant(text: Any) -> AssistantMessage:
     return AssistantMessage(id="m", content=text)
 
 
@@ -53,7 +53,7 @@ def returned(text: str, call_id: str | None, name: str | None = None) -> ToolRet
 TURNS = [
     [
         UserMessage(content="What is 6 times 7?"),
-        said("Let me see: ANSWER: 41, no."),
+        assistant("Let me see: ANSWER: 41, no."),
         called("add", '{"a": 1}', "c1"),
         called("multiply", '{"a": 6, "b": 7}', "c2"),
         returned("2", "c1"),
@@ -63,8 +63,8 @@ TURNS = [
     ],
     [
         UserMessage(content="So?"),
-        said([{"text": "6 x 7:"}, {"text": "ANSWER: 42"}]),
-        said("name: Alice, age: 30"),
+        assistant([{"text": "6 x 7:"}, {"text": "ANSWER: 42"}]),
+        assistant("name: Alice, age: 30"),
     ],
 ]
 STATE = AgentState.of({"human": "likes figs"})

@@ -97,7 +97,7 @@ def failing(operation: Operation, *failures: Failure) -> Preparing:
     return lambda letta: letta.fail(operation, *failures)
 
 
-def says(text: str) -> Behaviour:
+def replying(text: str) -> Behaviour:
     def behave(_: StubAgent, __: str) -> list[Message]:
         return [{"message_type": "assistant_message", "content": text}]
 
@@ -243,7 +243,7 @@ class TestRepliesWithoutAGrade:
         assert judging.letta.operations() == ["import", "send", "delete"]
 
     def test_a_reply_without_a_call_is_an_error_whatever_its_text(self, suite: Path) -> None:
-        judging = ask(suite, says('{"score": 1.0, "rationale": "I just know"}'))
+        judging = ask(suite, replying('{"score": 1.0, "rationale": "I just know"}'))
         assert judging.error == (
             "invalid_reply",
             'the judge did not call submit_grade; it answered \'{"score": 1.0, "rationale": "I just know"}\'',
@@ -263,12 +263,12 @@ class TestRepliesWithoutAGrade:
             letta.stop_reason = "llm_api_error"
 
         assert ask(suite, prepare=failed).grade.score == 0.75
-        kind, message = ask(suite, says("…"), prepare=failed, max_retries=0).error
+        kind, message = ask(suite, replying("…"), prepare=failed, max_retries=0).error
         assert (kind, "the agent stopped for the reason 'llm_api_error'" in message) == ("judge_failed", True)
 
     def test_in_a_run_it_is_an_error_and_not_a_zero(self, suite: Path) -> None:
         async def run() -> Grade:
-            async with LettaStub(says("no")) as letta:
+            async with LettaStub(replying("no")) as letta:
                 grader = placed(suite, prompt="x", agent_file="judge.af", base_url=letta.url)
                 return await run_async_grader(grader, GradeContext(SAMPLE, "4"))
 
@@ -471,7 +471,7 @@ class TestInASuite:
 
         def behave(agent: StubAgent, text: str) -> list[Message]:
             if agent.name == "agent":
-                return says("It is four.")(agent, text)
+                return replying("It is four.")(agent, text)
             return submits({"score": 1.0 if sample in text else 0.25})(agent, text)
 
         async def run() -> tuple[RunResult, LettaStub]:

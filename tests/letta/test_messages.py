@@ -198,19 +198,19 @@ def test_an_invalid_message_is_refused_with_its_position() -> None:
 
 def test_messages_are_built_and_dumped_like_the_client_s() -> None:
     date = datetime(2026, 1, 1, tzinfo=UTC)
-    said = AssistantMessage(id="m", date=date, content=[{"type": "text", "text": "hi"}], role="assistant")
-    assert said.content == [TextContent(text="hi")]
-    assert said.message_type == "assistant_message"
-    assert said.model_dump(mode="json", exclude_none=True) == {
+    assistant = AssistantMessage(id="m", date=date, content=[{"type": "text", "text": "hi"}], role="assistant")
+    assert assistant.content == [TextContent(text="hi")]
+    assert assistant.message_type == "assistant_message"
+    assert assistant.model_dump(mode="json", exclude_none=True) == {
         "id": "m",
         "date": "2026-01-01T00:00:00+00:00",
         "message_type": "assistant_message",
         "content": [{"text": "hi", "type": "text"}],
         "role": "assistant",
     }
-    assert said.model_dump()["date"] == date
-    assert not hasattr(said, "tool_calls")
-    assert isinstance(said, LettaMessageUnion)
+    assert assistant.model_dump()["date"] == date
+    assert not hasattr(assistant, "tool_calls")
+    assert isinstance(assistant, LettaMessageUnion)
 
 
 def test_a_call_is_found_in_both_fields() -> None:

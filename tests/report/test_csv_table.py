@@ -55,9 +55,9 @@ def test_a_row_for_each_case_repeat_and_grader_with_missing_left_empty(bench: An
 def test_a_failed_call_has_a_row_before_any_grader_skips_it(bench: Any, written: Callable[..., str]) -> None:
     report = bench.report([(Sample("peru", "q"), bench.timeout(), {})])
     with_graders = table(written(write_csv, report.records(), report.run.graders))
-    alone = table(written(write_csv, report.records()))
+    without_graders = table(written(write_csv, report.records()))
     assert [(row["grader"], row["outcome"]) for row in with_graders] == [("exact", "skipped")]
-    assert [(row["grader"], row["outcome"]) for row in alone] == [("", "skipped")]
+    assert [(row["grader"], row["outcome"]) for row in without_graders] == [("", "skipped")]
 
 
 def test_repeats_have_their_own_rows(bench: Any, written: Callable[..., str]) -> None:

@@ -188,10 +188,10 @@ class TestDeterminismGuarantee:
         grader = TrueFalseGrader(config={"aliases": {"true": ["yep"], "false": ["nope"]}})
         words = ["yes", "no", "yep", "nope", "maybe", "", " TRUE ", "0", "\x00", "é"]
         pairs = [(a, b) for a in words for b in words] * 20
-        alone = [grader.grade(a, b) for a, b in pairs]
+        sequential = [grader.grade(a, b) for a, b in pairs]
         with ThreadPoolExecutor(8) as threads:
             together = [list(threads.map(lambda pair: grader.grade(*pair), pairs)) for _ in range(8)]
-        assert all(answers == alone for answers in together)
+        assert all(answers == sequential for answers in together)
 
 
 class TestErrorHandling:

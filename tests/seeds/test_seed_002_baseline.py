@@ -198,10 +198,12 @@ class TestErrorContract:
         with pytest.raises(ValueError, match="score must be"):
             GradingResult(score, "", "g", BASELINE, CANDIDATE)
 
-    @pytest.mark.parametrize("told", ["1.2", "-0.1", "80", "true", "null", '"0.8"', '"80%"', '"8/10"', "NaN", "8/10"])
-    def test_error_invalid_quality_score_in_a_judges_reply_is_a_value_error(self, told: str) -> None:
+    @pytest.mark.parametrize(
+        "raw_reply", ["1.2", "-0.1", "80", "true", "null", '"0.8"', '"80%"', '"8/10"', "NaN", "8/10"]
+    )
+    def test_error_invalid_quality_score_in_a_judges_reply_is_a_value_error(self, raw_reply: str) -> None:
         with pytest.raises(ValueError, match="the judge's reply"):
-            judged(LLMJudge(ScriptedAdapter(f'{{"quality_score": {told}}}')))
+            judged(LLMJudge(ScriptedAdapter(f'{{"quality_score": {raw_reply}}}')))
 
     @pytest.mark.parametrize("grader_id", ["", " ", "\n\t"])
     def test_error_empty_grader_id_is_a_value_error(self, grader_id: str) -> None:

@@ -133,7 +133,7 @@ class TestGraderArchitectureDesign:
         grader = StringMatchGrader({"mode": "fuzzy", "threshold": 0.5})
         words = ["Paris", "paris ", "PARIS!", "London", "", "Pàris", "P\0ris"]
         pairs = [(a, b) for a in words for b in words] * 20
-        alone = [grader.grade(a, b) for a, b in pairs]
+        sequential = [grader.grade(a, b) for a, b in pairs]
         with ThreadPoolExecutor(8) as threads:
             together = [list(threads.map(lambda pair: grader.grade(*pair), pairs)) for _ in range(8)]
-        assert all(answers == alone for answers in together)
+        assert all(answers == sequential for answers in together)

@@ -636,10 +636,10 @@ sample.agent_args  # Agent creation args (optional)
             "agent_args": {"item": "figs"},
         }
         bare = {"id": 0, "input": "q", "ground_truth": None, "metadata": {}, "agent_args": {}}
-        told = ", ".join(f"{name!r}: sample.{name}" for name in full)
+        listed = ", ".join(f"{name!r}: sample.{name}" for name in full)
         (tmp_path / "graders.py").write_text(
             f"{IMPORTS}@grader\ndef tells(sample: Sample, submission: str) -> GradeResult:\n{indent(self.FIELDS, '    ')}"
-            f"    return GradeResult(score=1.0, metadata={{{told}}})\n"
+            f"    return GradeResult(score=1.0, metadata={{{listed}}})\n"
         )
         results = grades(tmp_path, "tells", [(Sample(**full), "x"), (Sample(id=0, input="q"), "x")])
         assert [result.metadata for result in results] == [full, bare]
@@ -698,8 +698,8 @@ class TestCommandLine:
         )
         assert code == 1
         assert [list(record.grades) for record in records] == [["keyword_coverage"]] * 3
-        told = [(record.case, record.grades["keyword_coverage"]) for record in records]
-        assert [(case, grade.outcome, grade.score, grade.rationale) for case, grade in told] == [
+        listed = [(record.case, record.grades["keyword_coverage"]) for record in records]
+        assert [(case, grade.outcome, grade.score, grade.rationale) for case, grade in listed] == [
             ("photosynthesis", Outcome.PASS, 0.8, "Found 4/5 keywords: light, energy, chlorophyll, oxygen"),
             ("tides", Outcome.PASS, 1.0, "Found 2/2 keywords: moon, gravity"),
             ("rainbow", Outcome.FAIL, 0.0, "Found 0/3 keywords: "),

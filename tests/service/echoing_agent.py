@@ -68,17 +68,17 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(asked["input"], value)
 
     def _answer(self, echo: str, value: str) -> None:
-        said = ECHOES[echo](value)
-        tools = [{"name": f"call {said}", "arguments": {"key": said}, "id": said}]
-        data: dict[str, Any] = {"response": f"you sent <{said}>", "calls": tools if echo == "trajectory" else []}
+        echoed = ECHOES[echo](value)
+        tools = [{"name": f"call {echoed}", "arguments": {"key": echoed}, "id": echoed}]
+        data: dict[str, Any] = {"response": f"you sent <{echoed}>", "calls": tools if echo == "trajectory" else []}
         if echo == "error in the body":
-            data["error"] = f"bad key {said}"
+            data["error"] = f"bad key {echoed}"
         body = json.dumps(data)
         if echo == "every letter escaped":
             escaped = "".join(f"\\u{ord(letter):04x}" for letter in value)
             body = json.dumps({"response": "VALUE", "calls": []}).replace("VALUE", escaped)
         elif echo == "not JSON":
-            body = f"<html>{said}</html>{{"
+            body = f"<html>{echoed}</html>{{"
         elif echo == "split over chunks":
             self._in_chunks(value)
             return

@@ -226,8 +226,8 @@ class Server:
         """Status, code, message and ``Retry-After`` of a failure."""
         connection, response = self._sent(method, path, body, {})
         try:
-            told = json.loads(response.read())["error"]
-            return response.status, told["code"], told["message"], response.getheader("Retry-After")
+            failure = json.loads(response.read())["error"]
+            return response.status, failure["code"], failure["message"], response.getheader("Retry-After")
         finally:
             connection.close()
 

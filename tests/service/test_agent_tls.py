@@ -25,7 +25,7 @@ HERE, ELSEWHERE = x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("elsewhe
 
 
 @pytest.mark.parametrize(
-    ("name", "since", "until", "trusted", "says"),
+    ("name", "since", "until", "trusted", "message"),
     [
         (HERE, NOW - DAY, NOW + DAY, False, "self-signed certificate"),
         (HERE, NOW - 2 * DAY, NOW - DAY, True, "certificate has expired"),
@@ -40,7 +40,7 @@ def test_it_is_an_error_of_the_case_and_makes_no_call(
     since: datetime,
     until: datetime,
     trusted: bool,
-    says: str,
+    message: str,
 ) -> None:
     file = write_certificate(tmp_path, name, since, until)
     asked: list[str] = []
@@ -64,4 +64,4 @@ def test_it_is_an_error_of_the_case_and_makes_no_call(
         assert asked == []
     assert (result["response_status"], result["scores"][0]["score_status"]) == ("error", "skipped")
     assert "TLS connection failed" in result["error_message"]
-    assert says in result["error_message"]
+    assert message in result["error_message"]

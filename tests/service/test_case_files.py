@@ -77,8 +77,8 @@ class TestJsonLines:
             b"[" * 50_000,
         ]
         answer = call("POST", IMPORT, content=b"\n".join(rows), headers=JSONL)
-        told = errors(answer)
-        assert [(line, field) for line, field, _ in told] == [
+        reported = errors(answer)
+        assert [(line, field) for line, field, _ in reported] == [
             (2, "more"),
             (2, "input"),
             (2, "expected_output"),
@@ -89,7 +89,7 @@ class TestJsonLines:
             (7, "input"),
             (8, None),
         ]
-        assert told[2][2] == "Field 'expected_output' is required"
+        assert reported[2][2] == "Field 'expected_output' is required"
         assert "line 2" in answer.error["message"]
         assert stored(call) == []
 
@@ -142,7 +142,7 @@ class TestCsv:
         assert stored(call) == []
 
     @pytest.mark.parametrize(
-        ("header", "told"),
+        ("header", "reported"),
         [
             ("", [(1, "input"), (1, "expected_output")]),
             ("input\n", [(1, "expected_output")]),
@@ -151,9 +151,9 @@ class TestCsv:
             ("a;b\n", [(1, "a;b"), (1, "input"), (1, "expected_output")]),
         ],
     )
-    def test_a_wrong_header_is_line_one(self, call: Call, header: str, told: list[tuple[int, str]]) -> None:
+    def test_a_wrong_header_is_line_one(self, call: Call, header: str, reported: list[tuple[int, str]]) -> None:
         answer = call("POST", IMPORT, content=header.encode(), headers=CSV)
-        assert [(line, field) for line, field, _ in errors(answer)] == told
+        assert [(line, field) for line, field, _ in errors(answer)] == reported
 
     @pytest.mark.parametrize(
         ("row", "line"),

@@ -202,8 +202,8 @@ class TestOneStore:
         runs = []
         file = tmp_path / "suite.json"
         file.write_text(json.dumps(suite_of(agent, 20, wrong=5)))
-        for name, says in (("before", "{}"), ("after", "not {}")):
-            agent.says = says
+        for name, content in (("before", "{}"), ("after", "not {}")):
+            agent.says = content
             gradeline(["--store", settings.store, "run", str(file), "--name", name, "--quiet"])
             (found,) = call("GET", f"/api/evaluations?q={name}").data["evaluations"]
             runs.append(found["id"])

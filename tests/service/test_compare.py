@@ -282,8 +282,10 @@ def test_the_texts_of_a_case_are_short_and_on_one_line(call: Any, service: Servi
             service.storage.put_response(ResponseKey(run, sample.case_key), response, sample)
             service.storage.put_grade(GradeKey(run, sample.case_key, 0, "exact"), grade(1.0))
         runs.append(run)
-    told = [(one["input"], one["baseline_output"], one["candidate_output"]) for one in asked(call, *runs).data["cases"]]
-    assert told == [
+    texts = [
+        (one["input"], one["baseline_output"], one["candidate_output"]) for one in asked(call, *runs).data["cases"]
+    ]
+    assert texts == [
         ("first turn", 'Paris, of "course" 😀', None),
         ("é" * 199 + "…", 'Paris, of "course" 😀', None),
     ]

@@ -158,12 +158,12 @@ def test_an_address_that_a_trusted_proxy_reports_is(tmp_path: Path) -> None:
     with Server(tmp_path / "store.db", *with_keys(tmp_path), *options) as server:
         assert wrong_keys(server, 25) == [401] * 25
         # a chain of proxies: the last address that no trusted one wrote
-        told = {"X-Forwarded-For": "1.1.1.1, 203.0.113.9, 10.0.0.7", "Content-Type": "application/json", **headers}
+        forwarded = {"X-Forwarded-For": "1.1.1.1, 203.0.113.9, 10.0.0.7", "Content-Type": "application/json", **headers}
         body = json.dumps({"value": "some-secret-value", "host": "agent.test"})
-        assert ask(server, "/api/secrets/A", method="PUT", body=body, headers=told).status == 200
+        assert ask(server, "/api/secrets/A", method="PUT", body=body, headers=forwarded).status == 200
         (entry, *_) = server.data("GET", "/api/audit", **headers)["entries"]
         assert (entry["action"], entry["address"]) == ("secret.put", "203.0.113.9")
-        assert ask(server, "/api/secrets/A", "127.0.0.3", "PUT", body=body, headers=told).status == 200
+        assert ask(server, "/api/secrets/A", "127.0.0.3", "PUT", body=body, headers=forwarded).status == 200
         (entry, *_) = server.data("GET", "/api/audit", **headers)["entries"]
         assert entry["address"] == "127.0.0.3"
 

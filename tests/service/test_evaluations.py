@@ -104,8 +104,8 @@ class TestStarting:
     def test_the_effective_timeout_is_returned(self, call: Call, asked: dict[str, Any]) -> None:
         assert start(call, asked).data["timeout_s"] == DEFAULT_TIMEOUT_S == HttpConfig(url="http://x/").timeout
         target = {"kind": "http", "url": asked["agent_endpoint_url"], "timeout": 7}
-        told = start(call, {**without(asked, "agent_endpoint_url"), "target": target}).data
-        assert told["timeout_s"] == 7.0
+        returned = start(call, {**without(asked, "agent_endpoint_url"), "target": target}).data
+        assert returned["timeout_s"] == 7.0
 
     def test_cases_can_be_selected_by_a_tag(self, call: Call, asked: dict[str, Any], agent: EchoAgent) -> None:
         call("POST", "/api/test-cases", json={"input": "other", "expected_output": "x", "tags": ["smoke-2"]})
@@ -383,8 +383,8 @@ class TestOverload:
         waiting = [start(call, asked).data["id"] for _ in range(2)]
         for _ in range(20):
             refused = start(call, asked)
-            told = (refused.status, refused.error["code"], refused.headers["Retry-After"])
-            assert told == (429, "RATE_LIMITED", "5")
+            returned = (refused.status, refused.error["code"], refused.headers["Retry-After"])
+            assert returned == (429, "RATE_LIMITED", "5")
         metrics = call("GET", "/api/metrics").body.splitlines()
         assert {"gradeline_queue_length 2", "gradeline_runs_here 1"} <= set(metrics)
         agent.may_answer.set()

@@ -75,8 +75,8 @@ def test_json_has_everything_that_is_stored(call: Any, service: Service) -> None
     }
     assert answer.body["summary"]["total_results"] == 2
     assert answer.body["verdict"]["result"] == "none"
-    alone = [call("GET", f"/api/evaluations/{run}/results/c{number}~0").data for number in range(2)]
-    assert answer.body["results"] == alone
+    single = [call("GET", f"/api/evaluations/{run}/results/c{number}~0").data for number in range(2)]
+    assert answer.body["results"] == single
     assert answer.body["results"][1]["history"][0]["grades"]["exact"]["metadata"] == PASSED.metadata
 
 

@@ -68,10 +68,10 @@ def check(app: Any, operation: Any, mode: Any) -> None:
     @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def answers_as_documented(case: Any) -> None:
         answer = ASGI_TRANSPORT.send(case, app=app, base_url=BASE_URL)
-        told = (operation.label, answer.status_code, answer.text[:300])
-        assert answer.status_code < 500, told
-        assert answer.status_code in documented | _FROM_THE_PATH, told
-        assert answer.headers["x-content-type-options"] == ["nosniff"], told
+        result = (operation.label, answer.status_code, answer.text[:300])
+        assert answer.status_code < 500, result
+        assert answer.status_code in documented | _FROM_THE_PATH, result
+        assert answer.headers["x-content-type-options"] == ["nosniff"], result
 
     # an operation without parameters has no input that could be wrong
     with contextlib.suppress(Unsatisfiable):

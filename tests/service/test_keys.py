@@ -318,7 +318,7 @@ def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("create", "--scope", "run"), "an API key requires the service's secret key"),
         (("create", "--scope", "run", "--expires", "soon"), "invalid lifetime 'soon'"),
@@ -328,7 +328,7 @@ def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:
         (("list", "--store", "memory://"), "memory:// ends with this process"),
     ],
 )
-def test_an_invalid_call_reports_the_remedy(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_an_invalid_call_reports_the_remedy(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     done = run(tmp_path, "keys", *arguments)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr

@@ -331,8 +331,8 @@ class TestInPostgres:
         path = f"/api/evaluations/{run}/labels"
         first = call("GET", path, params={"limit": 1}).data
         rest = call("GET", path, params={"cursor": first["next_cursor"]}).data
-        told = [(one["test_case_id"], one["verdict"], one["score"]) for one in (*first["labels"], *rest["labels"])]
-        assert (told, first["total"]) == ([("c", "fail", 1.0), ("a", "fail", 1.0)], 2)
+        listed = [(one["test_case_id"], one["verdict"], one["score"]) for one in (*first["labels"], *rest["labels"])]
+        assert (listed, first["total"]) == ([("c", "fail", 1.0), ("a", "fail", 1.0)], 2)
         assert call("DELETE", path_of(run)).status == 204
         assert call("DELETE", path_of(run)).status == 404
         assert [act["verdict"] for act in labels_of(call, run)["history"]] == ["pass", "fail", None]

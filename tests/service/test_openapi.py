@@ -65,8 +65,8 @@ def test_every_operation_has_a_unique_id_and_a_description(document: dict[str, A
 
 
 def test_422_is_documented_only_for_starting_a_run(document: dict[str, Any]) -> None:
-    told = [(method, path) for method, path, operation in operations(document) if "422" in operation["responses"]]
-    assert told == [("post", "/api/evaluations")]
+    documented = [(method, path) for method, path, operation in operations(document) if "422" in operation["responses"]]
+    assert documented == [("post", "/api/evaluations")]
     assert "ValidationError" not in str(document)
 
 
@@ -76,12 +76,12 @@ def test_every_answer_with_json_is_the_envelope(document: dict[str, Any]) -> Non
             if status == "204":
                 assert "content" not in response
                 continue
-            told = response.get("content", {}).get("application/json")
+            documented = response.get("content", {}).get("application/json")
             if not status.startswith("2"):
-                assert told is not None, (method, path, status)
-                assert told["schema"] == {"$ref": "#/components/schemas/Failure"}, (method, path, status)
-            elif told is not None and has_envelope(path):
-                schema = told["schema"]
+                assert documented is not None, (method, path, status)
+                assert documented["schema"] == {"$ref": "#/components/schemas/Failure"}, (method, path, status)
+            elif documented is not None and has_envelope(path):
+                schema = documented["schema"]
                 assert schema["required"] == ["success", "data", "error"], (method, path, status)
 
 
@@ -219,12 +219,12 @@ class Model(BaseModel):
 
 
 def test_responses_are_documented_from_their_types() -> None:
-    told = document_responses(Outer, 201, (404,), example=Outer(None))
-    assert set(told) == {201, 404}
-    content = told[201]["content"]["application/json"]
+    documented = document_responses(Outer, 201, (404,), example=Outer(None))
+    assert set(documented) == {201, 404}
+    content = documented[201]["content"]["application/json"]
     assert content["schema"]["properties"]["data"] == {"$ref": "#/components/schemas/Outer"}
     assert content[EXAMPLE] == '{"success":true,"data":{"inner":null},"error":null}'
-    assert set(told[201][COMPONENTS]) == {"Inner", "Outer"}
+    assert set(documented[201][COMPONENTS]) == {"Inner", "Outer"}
 
 
 def test_models_schemas_and_empty_responses_can_be_documented_too() -> None:

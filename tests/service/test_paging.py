@@ -53,7 +53,7 @@ def test_a_page_keeps_to_its_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "skip", "cursor", "told"),
+    ("limit", "skip", "cursor", "expected"),
     [
         (0, None, None, "'limit' must be from 1 to 1,000, got 0"),
         (1001, None, None, "'limit' must be from 1 to 1,000, got 1001"),
@@ -62,8 +62,8 @@ def test_a_page_keeps_to_its_bounds() -> None:
         (10, 0, "x", "'cursor' and 'skip' exclude each other"),
     ],
 )
-def test_an_invalid_page_is_refused(limit: int, skip: int | None, cursor: str | None, told: str) -> None:
+def test_an_invalid_page_is_refused(limit: int, skip: int | None, cursor: str | None, expected: str) -> None:
     with pytest.raises(ServiceError) as caught:
         PageRequest.of(limit, skip, cursor, max_skip=10_000)
     assert caught.value.code is Code.INVALID_INPUT
-    assert told in caught.value.message
+    assert expected in caught.value.message

@@ -276,7 +276,7 @@ def test_a_job_does_not_show_its_contents() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         (("--engine", "ray", "--store", "evals.db"), "requires a PostgreSQL store"),
         (("--engine", "ray", "--store", "memory://"), "requires a PostgreSQL store"),
@@ -286,7 +286,7 @@ def test_a_job_does_not_show_its_contents() -> None:
 )
 def test_impossible_settings_are_refused_before_serving(
     options: tuple[str, ...],
-    told: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -294,7 +294,7 @@ def test_impossible_settings_are_refused_before_serving(
     monkeypatch.chdir(tmp_path)
     assert gradeline(["serve", "--port", "0", *options]) == 2
     out, err = capsys.readouterr()
-    assert (out, told in " ".join(err.split())) == ("", True)
+    assert (out, expected in " ".join(err.split())) == ("", True)
     assert list(tmp_path.iterdir()) == []
 
 

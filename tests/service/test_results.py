@@ -318,9 +318,9 @@ def test_long_texts_are_cut_only_in_lists(call: Any, save: Callable[..., str]) -
     assert cut["scores"][0]["details"]["prompt"] == ["é" * 2000, {"deep": "é" * 2000}]
     assert len(cut["scores"][0]["details"]["many"]) == 100
     assert uncut["agent_response"] == edge
-    alone = call("GET", f"/api/evaluations/{run}/results/long~0").data
-    assert (alone["truncated"], alone["agent_response"], alone["test_case_input"]) == (False, long, long)
-    assert alone["scores"][0]["details"] == marked.metadata
+    single = call("GET", f"/api/evaluations/{run}/results/long~0").data
+    assert (single["truncated"], single["agent_response"], single["test_case_input"]) == (False, long, long)
+    assert single["scores"][0]["details"] == marked.metadata
 
 
 @pytest.mark.parametrize("key", ["a/b", "a~1", "100%", "%41", "ключ 𝄞", " ", "..", "a?b#c", "x" * 2000, HOSTILE])
@@ -330,8 +330,8 @@ def test_every_case_key_makes_an_id_that_finds_its_result(call: Any, save: Calla
     first = call("GET", f"/api/evaluations/{run}/results", params={"limit": 1}).data
     page = call("GET", f"/api/evaluations/{run}/results", params={"cursor": first["next_cursor"]}).data
     [result] = page["results"]
-    alone = call("GET", f"/api/evaluations/{run}/results/{quote(result['result_id'], safe='')}").data
-    assert (alone["test_case_id"], alone["repeat"], alone["agent_response"]) == (key, 1, HOSTILE)
+    single = call("GET", f"/api/evaluations/{run}/results/{quote(result['result_id'], safe='')}").data
+    assert (single["test_case_id"], single["repeat"], single["agent_response"]) == (key, 1, HOSTILE)
 
 
 def test_a_single_result_has_everything_stored(call: Any, save: Callable[..., str]) -> None:
@@ -468,8 +468,8 @@ def test_a_regraded_run_shows_its_parents_answers_with_its_own_grades(call: Any,
     )
     service.storage.put_grade(GradeKey(child, "b", 0, "exact"), grade("pass"))
     data = call("GET", f"/api/evaluations/{child}/results").data
-    told = [(one["test_case_id"], [score["score_status"] for score in one["scores"]]) for one in data["results"]]
-    assert told == [("a", []), ("b", ["pass"]), ("c", []), ("d", [])]
+    listed = [(one["test_case_id"], [score["score_status"] for score in one["scores"]]) for one in data["results"]]
+    assert listed == [("a", []), ("b", ["pass"]), ("c", []), ("d", [])]
     assert ids(call("GET", f"/api/evaluations/{child}/results", params={"outcome": "pass"})) == ["b"]
     assert call("GET", f"/api/evaluations/{child}/results/b~0").data["agent_response"] == "Lyon"
 
@@ -574,7 +574,7 @@ def test_responses_match_the_openapi_document(call: Any, four: str) -> None:
         "/api/evaluations/compare": call("GET", f"/api/evaluations/compare?baseline={four}&candidate={four}"),
     }
     for path, answer in answers.items():
-        told = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
-        schema = {**told["schema"], "components": document["components"]}
+        listed = document["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]
+        schema = {**listed["schema"], "components": document["components"]}
         assert [error.message for error in jsonschema_rs.validator_for(schema).iter_errors(answer.body)] == []
-        assert [error.message for error in jsonschema_rs.validator_for(schema).iter_errors(told["example"])] == []
+        assert [error.message for error in jsonschema_rs.validator_for(schema).iter_errors(listed["example"])] == []

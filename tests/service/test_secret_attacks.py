@@ -50,8 +50,8 @@ class _Handler(BaseHTTPRequestHandler):
         agent = cast(Agent, self.server)
         whole = f"{self.requestline}\n{self.headers}{body}"
         agent.received.append(whole)
-        says = '{"score": 1, "passed": true, "rationale": "right"}'
-        choice = {"message": {"role": "assistant", "content": says}, "finish_reason": "stop"}
+        reply = '{"score": 1, "passed": true, "rationale": "right"}'
+        choice = {"message": {"role": "assistant", "content": reply}, "finish_reason": "stop"}
         raw = json.dumps({"response": whole, "choices": [choice], "model": "m"}).encode()
         self.send_response(200 if agent.elsewhere is None else 307)
         if agent.elsewhere is not None:

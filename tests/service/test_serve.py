@@ -49,8 +49,8 @@ class Serving:
         if not line:
             self.log.seek(0)
             pytest.fail(self.log.read())
-        self.said = json.loads(line)
-        self.port = int(self.said["url"].rpartition(":")[2])
+        self.startup = json.loads(line)
+        self.port = int(self.startup["url"].rpartition(":")[2])
 
     def get(self, path: str, method: str = "GET", **headers: str) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
@@ -103,7 +103,7 @@ def serving(tmp_path: Path) -> Iterator[Serving]:
 
 
 def test_it_prints_its_address_serves_there_and_stops_on_request(serving: Serving, tmp_path: Path) -> None:
-    assert serving.said == {"url": f"http://127.0.0.1:{serving.port}", "local": True}
+    assert serving.startup == {"url": f"http://127.0.0.1:{serving.port}", "local": True}
     assert serving.get("/api/health")[0] == 200
     assert serving.get("/api/ready")[0] == 200
     status, body = serving.get("/api/nothing")
@@ -257,7 +257,7 @@ def test_with_a_key_it_serves_any_address_to_authenticated_callers(tmp_path: Pat
     text = keys(tmp_path, "create", "--scope", "admin")
     server = Serving(tmp_path, "--host", "0.0.0.0", GRADELINE_SECRET_KEY=MASTER_KEY.decode())
     try:
-        assert server.said["local"] is False
+        assert server.startup["local"] is False
         assert server.get("/api/secrets")[0] == 401
         assert server.get("/api/secrets", Authorization=f"Bearer {text}")[0] == 200
         keys(tmp_path, "revoke", text.split("_")[1])
@@ -268,7 +268,7 @@ def test_with_a_key_it_serves_any_address_to_authenticated_callers(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (("--host", "0.0.0.0"), "the store has no API key; create one first with: gradeline keys create"),
         (("--host", "no.such.host.invalid"), "has no API key"),
@@ -280,7 +280,7 @@ def test_with_a_key_it_serves_any_address_to_authenticated_callers(tmp_path: Pat
         (("--runs-at-once", "0"), "0"),
     ],
 )
-def test_an_invalid_call_reports_the_remedy(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+def test_an_invalid_call_reports_the_remedy(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
     done = subprocess.run(
         [COMMAND, "serve", *options],
         cwd=tmp_path,
@@ -290,13 +290,13 @@ def test_an_invalid_call_reports_the_remedy(tmp_path: Path, options: tuple[str, 
         timeout=30,
     )
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_keys_without_the_secret_key_are_refused(tmp_path: Path) -> None:
     keys(tmp_path, "create", "--scope", "run")
-    for more, said in (
+    for more, message in (
         ({}, "cannot be checked without the service's secret key"),
         ({"GRADELINE_SECRET_KEY": "another secret key, long enough"}, "were created with another secret key"),
     ):
@@ -309,7 +309,7 @@ def test_keys_without_the_secret_key_are_refused(tmp_path: Path) -> None:
             timeout=30,
         )
         assert done.returncode == 2
-        assert said in done.stderr
+        assert message in done.stderr
 
 
 def test_a_port_in_use_is_reported() -> None:

@@ -71,16 +71,16 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, b"x" * (2 * MAX_SHOWN_BYTES))
         elif place == "/half":
             # what is kept ends within the key, which comes many times before
-            said = key.encode("latin-1") * 9000
-            self._say(500, said)
+            secret = key.encode("latin-1") * 9000
+            self._say(500, secret)
         elif place == "/tools":
             calls = [{"id": key, "name": key, "arguments": {key: [key]}}]
             usage = {"input_tokens": 3, "output_tokens": 5, "cost": 0.25}
             self._say(200, json.dumps({"text": f"so {key}", "calls": calls, "used": usage}).encode())
         else:
             headers = dict(self.headers)
-            told = {"response": f"{headers} {quote(key)} {body}", "again": json.dumps(headers), "body": body}
-            self._say(404 if place == "/missing" else 200, json.dumps(told).encode(), X_Echo=key)
+            trial = {"response": f"{headers} {quote(key)} {body}", "again": json.dumps(headers), "body": body}
+            self._say(404 if place == "/missing" else 200, json.dumps(trial).encode(), X_Echo=key)
 
     def _say(self, status: int, body: bytes, **headers: str) -> None:
         self.send_response(status)
@@ -123,10 +123,10 @@ class TestTrialResult:
     def test_request_raw_answer_and_what_was_read(self, call: Call, agent: EchoAgent) -> None:
         answer = attempt(call, agent_endpoint_url=agent.url, input="héllo", timeout_s=5)
         assert answer.status == 200
-        told = answer.data
-        assert told.pop("response_latency_ms") > 0
-        (exchange,) = told.pop("exchanges")
-        assert told == {
+        trial = answer.data
+        assert trial.pop("response_latency_ms") > 0
+        (exchange,) = trial.pop("exchanges")
+        assert trial == {
             "response_status": "success",
             "agent_response": "héllo",
             "agent_response_truncated": False,
@@ -171,67 +171,67 @@ class TestTrialResult:
                 "usage": "used",
             },
         }
-        told = attempt(call, target=target, input="q").data
-        assert (told["agent_response"], told["timeout_s"]) == ("so search", 30.0)
-        assert [(one["name"], json.loads(one["arguments"])) for one in told["tool_calls"]] == [
+        trial = attempt(call, target=target, input="q").data
+        assert (trial["agent_response"], trial["timeout_s"]) == ("so search", 30.0)
+        assert [(one["name"], json.loads(one["arguments"])) for one in trial["tool_calls"]] == [
             ("search", {"search": ["search"]})
         ]
-        assert (told["usage"]["input_tokens"], told["usage"]["cost"]) == (3, 0.25)
+        assert (trial["usage"]["input_tokens"], trial["usage"]["cost"]) == (3, 0.25)
 
     def test_a_stored_case_can_be_tried(self, call: Call, agent: EchoAgent) -> None:
         case = call("POST", "/api/test-cases", json={"input": "stored", "expected_output": "x"}).data["id"]
         assert attempt(call, agent_endpoint_url=agent.url, test_case_id=case).data["agent_response"] == "stored"
 
     def test_every_step_of_a_redirect_is_shown(self, call: Call, mirror: Mirror) -> None:
-        told = attempt(call, agent_endpoint_url=f"{mirror.url}/moved", input="q").data
-        first, second = told["exchanges"]
+        trial = attempt(call, agent_endpoint_url=f"{mirror.url}/moved", input="q").data
+        first, second = trial["exchanges"]
         assert (first["answer"]["status"], first["answer"]["headers"]["Location"]) == (307, "/echo")
         assert first["answer"]["body"] is None
         assert (second["request"]["url"], second["answer"]["status"]) == (f"{mirror.url}/echo", 200)
 
     def test_of_many_polls_the_first_and_the_latest_are_shown(self, call: Call, mirror: Mirror) -> None:
         poll = {"url": "/never", "until": "done", "interval": 0.001}
-        told = attempt(call, target={"kind": "http", "url": mirror.url, "poll": poll}, input="q", timeout_s=5).data
+        trial = attempt(call, target={"kind": "http", "url": mirror.url, "poll": poll}, input="q", timeout_s=5).data
         # the mirror has no GET
-        assert [one["request"]["method"] for one in told["exchanges"]] == ["POST", "GET"]
-        assert (told["error_type"], told["exchanges"][1]["answer"]["status"]) == ("status", 501)
+        assert [one["request"]["method"] for one in trial["exchanges"]] == ["POST", "GET"]
+        assert (trial["error_type"], trial["exchanges"][1]["answer"]["status"]) == ("status", 501)
 
     def test_a_long_body_is_cut_and_marked(self, call: Call, mirror: Mirror) -> None:
-        told = attempt(call, agent_endpoint_url=f"{mirror.url}/long", input="q", timeout_s=20).data
-        raw = told["exchanges"][0]["answer"]
+        trial = attempt(call, agent_endpoint_url=f"{mirror.url}/long", input="q", timeout_s=20).data
+        raw = trial["exchanges"][0]["answer"]
         assert (len(raw["body"]), raw["body_truncated"]) == (MAX_SHOWN_BYTES, True)
-        assert told["error_type"] == "bad_response"
+        assert trial["error_type"] == "bad_response"
 
     def test_a_model_is_an_agent_too(self, call: Call, mirror: Mirror) -> None:
         target = {"kind": "openai", "base_url": f"{mirror.url}/v1", "model": "m"}
-        told = attempt(call, target=target, input="q").data
-        (exchange,) = told["exchanges"]
+        trial = attempt(call, target=target, input="q").data
+        (exchange,) = trial["exchanges"]
         assert exchange["request"]["url"] == f"{mirror.url}/v1/chat/completions"
         assert json.loads(exchange["request"]["body"])["messages"][-1]["content"] == "q"
-        assert (told["response_status"], told["error_type"]) == ("error", "bad_response")
+        assert (trial["response_status"], trial["error_type"]) == ("error", "bad_response")
 
     def test_a_stored_run_answers_without_a_connection(self, call: Call, service: Service, agent: EchoAgent) -> None:
         run = call("POST", "/api/evaluations", json={"suite": suite_of(agent, 1)}).data["id"]
-        told = attempt(call, target={"kind": "replay", "run": run}, input="q").data
-        assert (told["response_status"], told["exchanges"]) == ("error", [])
+        trial = attempt(call, target={"kind": "replay", "run": run}, input="q").data
+        assert (trial["response_status"], trial["exchanges"]) == ("error", [])
 
 
 class TestFailures:
     def test_an_error_status_shows_its_body(self, call: Call, agent: EchoAgent) -> None:
         agent.failing = {"q"}
-        told = attempt(call, agent_endpoint_url=agent.url, input="q").data
-        assert (told["response_status"], told["agent_response"], told["error_type"]) == ("error", None, "status")
-        assert told["error_message"] == f'POST {agent.url}: answered 400: {{"error": "refused"}}'
-        raw = told["exchanges"][0]["answer"]
+        trial = attempt(call, agent_endpoint_url=agent.url, input="q").data
+        assert (trial["response_status"], trial["agent_response"], trial["error_type"]) == ("error", None, "status")
+        assert trial["error_message"] == f'POST {agent.url}: answered 400: {{"error": "refused"}}'
+        raw = trial["exchanges"][0]["answer"]
         assert (raw["status"], raw["body"]) == (400, '{"error": "refused"}')
 
     def test_an_unreachable_agent(self, call: Call) -> None:
         target = {"kind": "http", "url": "http://127.0.0.1:9/", "retries": 5}
-        told = attempt(call, target=target, input="q").data
-        assert (told["response_status"], told["error_type"]) == ("error", "connect")
+        trial = attempt(call, target=target, input="q").data
+        assert (trial["response_status"], trial["error_type"]) == ("error", "connect")
         # once, whatever the target says
-        assert "tried" not in told["error_message"]
-        assert [one["answer"] for one in told["exchanges"]] == [None]
+        assert "tried" not in trial["error_message"]
+        assert [one["answer"] for one in trial["exchanges"]] == [None]
 
     def test_messages_equal_those_stored_by_a_run(self, call: Call, agent: EchoAgent) -> None:
         agent.failing = {"q 0"}
@@ -240,14 +240,17 @@ class TestFailures:
         while call("GET", f"/api/evaluations/{run}").data["status"] in ("pending", "running"):
             agent.wait_for(1)
         (stored,) = call("GET", f"/api/evaluations/{run}/results").data["results"]
-        told = attempt(call, target=suite["target"], input="q 0").data
-        assert (told["response_status"], told["error_message"]) == (stored["response_status"], stored["error_message"])
+        trial = attempt(call, target=suite["target"], input="q 0").data
+        assert (trial["response_status"], trial["error_message"]) == (
+            stored["response_status"],
+            stored["error_message"],
+        )
 
     def test_an_agent_that_is_slow_ends_in_time(self, call: Call, mirror: Mirror) -> None:
         mirror.may_answer.clear()
-        told = attempt(call, agent_endpoint_url=f"{mirror.url}/echo", input="q", timeout_s=0.2).data
-        assert (told["response_status"], told["error_type"]) == ("timeout", "timeout")
-        assert told["exchanges"][0]["answer"] is None
+        trial = attempt(call, agent_endpoint_url=f"{mirror.url}/echo", input="q", timeout_s=0.2).data
+        assert (trial["response_status"], trial["error_type"]) == ("timeout", "timeout")
+        assert trial["exchanges"][0]["answer"] is None
 
     def test_no_target_may_take_longer_than_a_minute(self, call: Call, agent: EchoAgent) -> None:
         target = {"kind": "http", "url": agent.url, "timeout": 600}
@@ -344,9 +347,9 @@ class TestRules:
                 self._say(307, b"", Location="http://169.254.169.254/latest")
 
         mirror._server.RequestHandlerClass = Away
-        told = attempt(call, agent_endpoint_url=mirror.url, input="q").data
-        assert "169.254.169.254 is a cloud metadata address" in told["error_message"]
-        assert [one["answer"] and one["answer"]["status"] for one in told["exchanges"]] == [307, None]
+        trial = attempt(call, agent_endpoint_url=mirror.url, input="q").data
+        assert "169.254.169.254 is a cloud metadata address" in trial["error_message"]
+        assert [one["answer"] and one["answer"]["status"] for one in trial["exchanges"]] == [307, None]
 
     def test_concurrent_trials_are_limited(self, call: Call, mirror: Mirror) -> None:
         mirror.may_answer.clear()

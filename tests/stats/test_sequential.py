@@ -113,9 +113,9 @@ def test_p_is_1_without_a_difference_and_has_a_least_value() -> None:
 
 def test_clusters_of_one_count_as_cases() -> None:
     changes = [1.0, 0.0, -1.0, 0.0, 0.0, 1.0] * 20
-    alone = sum_differences(changes).at(4, 0.05)
+    unclustered = sum_differences(changes).at(4, 0.05)
     each = sum_differences(changes, range(len(changes))).at(4, 0.05)
-    assert each.se == pytest.approx(alone.se, rel=0.02)
+    assert each.se == pytest.approx(unclustered.se, rel=0.02)
     mixed = sum_differences(changes, [number if number % 2 else None for number in range(len(changes))]).at(4, 0.05)
     assert mixed.se == pytest.approx(each.se)
 

@@ -73,7 +73,7 @@ class Agent:
         writer.close()
 
 
-def says(value: object) -> ScriptedResponse:
+def json_answer(value: object) -> ScriptedResponse:
     return ScriptedResponse(json.dumps(value).encode())
 
 
@@ -116,7 +116,7 @@ def problems_of(**config: Any) -> dict[str, str]:
 
 
 def test_the_default_request_is_a_post_of_the_input() -> None:
-    response, [asked] = talk(says({"response": "Paris"}))
+    response, [asked] = talk(json_answer({"response": "Paris"}))
     assert (asked.method, asked.path, asked.data) == ("POST", "/ask", {"input": "Where?"})
     assert asked.headers["content-type"] == "application/json"
     assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-01", asked.headers["traceparent"])
@@ -133,7 +133,7 @@ def test_a_whole_leaf_keeps_its_type_and_a_placeholder_in_a_text_becomes_text() 
         "{{input}}": None,
     }
     sample = Sample(id=7, input="x", metadata={"n": 3, "a": {"b": [1, None]}})
-    _, [asked] = talk(says({"text": ""}), sample, request=request)
+    _, [asked] = talk(json_answer({"text": ""}), sample, request=request)
     assert asked.data == {
         "q": "x",
         "n": 3,
@@ -146,13 +146,15 @@ def test_a_whole_leaf_keeps_its_type_and_a_placeholder_in_a_text_becomes_text() 
     "hostile", ['", "admin": true, "x": "', "}}{{id}}", "{{metadata.secret}}", "\\", "\n\0\u2028", "é😀", "\ud800"]
 )
 def test_no_input_can_change_the_structure_of_the_request(hostile: str) -> None:
-    _, [asked] = talk(says({"text": "ok"}), Sample(id=1, input=hostile), request={"a": "{{input}}", "b": "<{{input}}>"})
+    _, [asked] = talk(
+        json_answer({"text": "ok"}), Sample(id=1, input=hostile), request={"a": "{{input}}", "b": "<{{input}}>"}
+    )
     assert asked.data == {"a": hostile, "b": f"<{hostile}>"}
 
 
 def test_values_in_the_url_cannot_change_its_structure() -> None:
     sample = Sample(id="a/b?c#d", input="x y&r=1+1#")
-    _, [asked] = talk(says({"text": "ok"}), sample, url="/cases/{{id}}?q={{input}}", method="get")
+    _, [asked] = talk(json_answer({"text": "ok"}), sample, url="/cases/{{id}}?q={{input}}", method="get")
     assert (asked.method, asked.path, asked.body) == ("GET", "/cases/a%2Fb%3Fc%23d?q=x%20y%26r%3D1%2B1%23", b"")
 
 
@@ -160,13 +162,13 @@ def test_values_in_the_url_cannot_change_its_structure() -> None:
 def test_path_traversal_is_not_a_valid_url_value(value: str) -> None:
     target = create("http", {"url": "http://127.0.0.1/cases/{{id}}/x"})
     assert [problem.path for problem in target.problems_with(Sample(id=value, input="x"))] == ["url"]
-    agent = says({"text": "x", "sid": value})
+    agent = json_answer({"text": "x", "sid": value})
     config: dict[str, Any] = {"url": "/s/{{session}}", "session": {"read": "sid"}}
     assert fault_of(agent, sample=Sample(id=1, input=["a", "b"]), **config)[0] == "bad_response"
 
 
 def test_a_text_request_with_its_own_content_type_is_sent_unchanged() -> None:
-    _, [asked] = talk(says({"text": "ok"}), request="{{input}}", headers={"Content-Type": "text/plain"})
+    _, [asked] = talk(json_answer({"text": "ok"}), request="{{input}}", headers={"Content-Type": "text/plain"})
     assert (asked.body, asked.headers["content-type"]) == (b"Where?", "text/plain")
 
 
@@ -242,7 +244,7 @@ def test_a_target_that_is_not_open_cannot_be_called() -> None:
     ],
 )
 def test_the_text_is_looked_for_under_the_usual_keys_in_order(answer: object, text: str) -> None:
-    assert text_of(says(answer)) == text
+    assert text_of(json_answer(answer)) == text
 
 
 @pytest.mark.parametrize(
@@ -251,7 +253,7 @@ def test_the_text_is_looked_for_under_the_usual_keys_in_order(answer: object, te
 )
 def test_an_output_path_returns_strings_unchanged_and_data_as_json(path: str, text: str) -> None:
     answer = {"a": {"b": "x"}, "n": 42, "list": [1, "é"], "no": False, "list2": ["p", "q"], "empty": "", "text": "!"}
-    assert text_of(says(answer), response={"output": path}) == text
+    assert text_of(json_answer(answer), response={"output": path}) == text
 
 
 @pytest.mark.parametrize(
@@ -275,11 +277,11 @@ def test_a_body_that_is_not_json_is_the_text(reason: ScriptedResponse, text: str
 @pytest.mark.parametrize(
     "reason",
     [
-        says({"result": "x"}),
-        says({"response": 42}),
-        says({"choices": []}),
-        says([]),
-        says(None),
+        json_answer({"result": "x"}),
+        json_answer({"response": 42}),
+        json_answer({"choices": []}),
+        json_answer([]),
+        json_answer(None),
         ScriptedResponse(b""),
         ScriptedResponse(b" \n", "text/plain"),
         ScriptedResponse(b"", None, 204),
@@ -304,7 +306,7 @@ def test_an_invalid_answer_is_a_bad_response(reason: ScriptedResponse) -> None:
 
 @pytest.mark.parametrize("path", ["b", "a.b.c", "abs(text)", "a[9]"])
 def test_an_answer_without_the_field_is_a_bad_response_with_an_excerpt(path: str) -> None:
-    kind, message = fault_of(says({"a": {"b": None}, "text": "the start"}), response={"output": path})
+    kind, message = fault_of(json_answer({"a": {"b": None}, "text": "the start"}), response={"output": path})
     assert kind == "bad_response"
     assert "the start" in message
 
@@ -328,13 +330,13 @@ def test_text_that_cannot_be_stored_is_cleaned_with_a_flag(body: bytes, text: st
 
 @pytest.mark.parametrize("error", ["quota", {"code": 3}, 0, True, [1]])
 def test_an_error_with_status_200_is_a_bad_response(error: object) -> None:
-    answer = says({"response": "x", "error": error})
+    answer = json_answer({"response": "x", "error": error})
     assert fault_of(answer, response={"error": "error"})[0] == "bad_response"
 
 
 @pytest.mark.parametrize("error", [None, "", False, [], {}])
 def test_an_empty_error_is_not_an_error(error: object) -> None:
-    assert text_of(says({"response": "x", "error": error}), response={"error": "error"}) == "x"
+    assert text_of(json_answer({"response": "x", "error": error}), response={"error": "error"}) == "x"
 
 
 # Tool calls, usage, trajectory
@@ -346,7 +348,7 @@ def test_tool_calls_in_either_shape_become_a_trajectory() -> None:
         {"id": "c2", "type": "function", "function": {"name": "go", "arguments": '{"broken'}},
         {"name": "stop"},
     ]
-    response, _ = talk(says({"text": "done", "steps": calls}), response={"tool_calls": "steps"})
+    response, _ = talk(json_answer({"text": "done", "steps": calls}), response={"tool_calls": "steps"})
     expected = (ToolCall("look", '{"q":"é"}', "5"), ToolCall("go", '{"broken', "c2"), ToolCall("stop"))
     assert response.trajectory == Trajectory(((Message("assistant", "done", expected),),))
 
@@ -357,7 +359,7 @@ def test_an_openai_answer_that_only_calls_tools_is_an_answer() -> None:
         "choices": [{"message": {"content": None, "tool_calls": [call]}}],
         "usage": {"prompt_tokens": 3, "completion_tokens": 4},
     }
-    response, _ = talk(says(answer))
+    response, _ = talk(json_answer(answer))
     assert response.text == ""
     assert list(response.steps.tool_calls()) == [ToolCall("f", "{}", "c")]
     assert response.usage == Usage(3, 4)
@@ -365,26 +367,26 @@ def test_an_openai_answer_that_only_calls_tools_is_an_answer() -> None:
 
 @pytest.mark.parametrize("answer", [{"text": "x"}, {"text": "x", "calls": None}])
 def test_an_answer_without_the_mapped_tool_calls_leaves_them_unknown(answer: dict[str, Any]) -> None:
-    response, _ = talk(says(answer), response={"tool_calls": "calls"})
+    response, _ = talk(json_answer(answer), response={"tool_calls": "calls"})
     assert response.trajectory is None
 
 
 def test_an_explicit_empty_list_means_that_no_tool_was_called() -> None:
     none = Trajectory.of_text("x")
-    assert talk(says({"text": "x", "calls": []}), response={"tool_calls": "calls"})[0].trajectory == none
-    assert talk(says({"text": "x"}), response={"tool_calls": "calls || `[]`"})[0].trajectory == none
+    assert talk(json_answer({"text": "x", "calls": []}), response={"tool_calls": "calls"})[0].trajectory == none
+    assert talk(json_answer({"text": "x"}), response={"tool_calls": "calls || `[]`"})[0].trajectory == none
 
 
 def test_an_agent_without_a_mapping_leaves_tool_calls_unknown() -> None:
-    assert talk(says({"text": "x", "tool_calls": []}))[0].trajectory is None
-    assert talk(says({"choices": [{"message": {"content": "x"}}]}))[0].trajectory is None
-    reason = talk(says({"choices": [{"message": {"content": "x", "tool_calls": []}}]}))[0]
+    assert talk(json_answer({"text": "x", "tool_calls": []}))[0].trajectory is None
+    assert talk(json_answer({"choices": [{"message": {"content": "x"}}]}))[0].trajectory is None
+    reason = talk(json_answer({"choices": [{"message": {"content": "x", "tool_calls": []}}]}))[0]
     assert reason.trajectory == Trajectory.of_text("x")
 
 
 def test_one_turn_without_tool_calls_leaves_those_of_the_conversation_unknown() -> None:
     def agent(request: RecordedRequest) -> ScriptedResponse:
-        return says({"text": "x", "calls": [{"name": "f"}]} if request.data["input"] == "a" else {"text": "y"})
+        return json_answer({"text": "x", "calls": [{"name": "f"}]} if request.data["input"] == "a" else {"text": "y"})
 
     response, _ = talk(agent, Sample(id=1, input=["a", "b"]), response={"tool_calls": "calls"})
     turns = ((Message("assistant", "x", (ToolCall("f"),)),), (Message("assistant", "y"),))
@@ -399,7 +401,7 @@ def test_tool_calls_reported_separately_from_the_messages_are_stored() -> None:
         "calls": [{"name": "f"}],
         "all": [{"role": "user", "content": "hi"}, {"role": "ai", "content": "x"}],
     }
-    response, _ = talk(says(answer), response={"tool_calls": "calls", "trajectory": "all"})
+    response, _ = talk(json_answer(answer), response={"tool_calls": "calls", "trajectory": "all"})
     called = Message("assistant", tool_calls=(ToolCall("f"),))
     assert response.trajectory == Trajectory(((Message("user", "hi"), called, Message("assistant", "x")),))
 
@@ -416,7 +418,7 @@ def test_tool_calls_in_anthropics_content_blocks_are_read() -> None:
         ]},
         {"role": "assistant", "content": [{"type": "text", "text": "x"}]},
     ]  # fmt: skip
-    response, _ = talk(says({"text": "x", "all": messages}), response={"trajectory": "all"})
+    response, _ = talk(json_answer({"text": "x", "all": messages}), response={"trajectory": "all"})
     assert response.trajectory == Trajectory(
         (
             (
@@ -435,7 +437,7 @@ def test_tool_calls_in_items_of_openais_responses_are_read() -> None:
         {"type": "function_call_output", "call_id": "c1", "output": "gone"},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
     ]
-    response, _ = talk(says({"text": "x", "all": items}), response={"trajectory": "all"})
+    response, _ = talk(json_answer({"text": "x", "all": items}), response={"trajectory": "all"})
     assert response.trajectory == Trajectory(
         (
             (
@@ -449,7 +451,7 @@ def test_tool_calls_in_items_of_openais_responses_are_read() -> None:
 
 @pytest.mark.parametrize("calls", [{"name": "f"}, ["f"], [{"arguments": {}}], [{"name": ""}], "f"])
 def test_invalid_tool_calls_are_a_bad_response(calls: object) -> None:
-    assert fault_of(says({"text": "x", "c": calls}), response={"tool_calls": "c"})[0] == "bad_response"
+    assert fault_of(json_answer({"text": "x", "c": calls}), response={"tool_calls": "c"})[0] == "bad_response"
 
 
 @pytest.mark.parametrize(
@@ -463,7 +465,7 @@ def test_invalid_tool_calls_are_a_bad_response(calls: object) -> None:
     ],
 )
 def test_usage_accepts_only_valid_counts(reason: object, usage: Usage | None) -> None:
-    response, _ = talk(says({"text": "x", "u": reason}), response={"usage": "u"})
+    response, _ = talk(json_answer({"text": "x", "u": reason}), response={"usage": "u"})
     assert response.usage == usage
 
 
@@ -479,13 +481,13 @@ def test_usage_accepts_only_valid_counts(reason: object, usage: Usage | None) ->
     ],
 )
 def test_a_call_in_the_trajectory_is_found_whatever_its_type_is_named(step: dict[str, Any]) -> None:
-    response, _ = talk(says({"text": "x", "all": [step]}), response={"trajectory": "all"})
+    response, _ = talk(json_answer({"text": "x", "all": [step]}), response={"trajectory": "all"})
     assert [call.name for call in response.tool_use().tool_calls()] == ["look"]
 
 
 def test_a_trajectory_whose_messages_have_only_parts_is_refused() -> None:
     step = {"role": "model", "parts": [{"functionCall": {"name": "look"}}]}
-    response, _ = talk(says({"text": "x", "all": [step]}), response={"trajectory": "all"})
+    response, _ = talk(json_answer({"text": "x", "all": [step]}), response={"trajectory": "all"})
     assert response.error is not None
     assert "has parts but no content" in response.error.message
 
@@ -499,7 +501,7 @@ def test_a_trajectory_is_split_into_turns_by_the_messages_of_the_user() -> None:
         {"role": "assistant", "content": "x\0"},
         {"role": "odd", "content": {"k": 1}},
     ]
-    response, _ = talk(says({"text": "x\0", "all": messages}), response={"trajectory": "all"})
+    response, _ = talk(json_answer({"text": "x\0", "all": messages}), response={"trajectory": "all"})
     assert response.trajectory == Trajectory(
         (
             (
@@ -517,7 +519,9 @@ def test_a_trajectory_is_split_into_turns_by_the_messages_of_the_user() -> None:
 
 def session_agent(asked: RecordedRequest) -> ScriptedResponse:
     data = asked.data
-    return says({"text": f"{data['input']}!", "sid": {"n": 1 + data.get("sid", {"n": 0})["n"]}, "usage": {"cost": 1}})
+    return json_answer(
+        {"text": f"{data['input']}!", "sid": {"n": 1 + data.get("sid", {"n": 0})["n"]}, "usage": {"cost": 1}}
+    )
 
 
 @pytest.mark.parametrize(
@@ -546,7 +550,7 @@ def test_a_turn_of_unknown_usage_leaves_that_of_the_conversation_unknown() -> No
     def agent(request: RecordedRequest) -> ScriptedResponse:
         used = {"input_tokens": 5, "cost": 1}
         reason = {"a": used, "b": None, "c": {"input_tokens": 2}}
-        return says({"text": "x", "usage": reason[request.data["input"]]})
+        return json_answer({"text": "x", "usage": reason[request.data["input"]]})
 
     config: dict[str, Any] = {"response": {"usage": "usage"}}
     assert talk(agent, Sample(id=1, input=["a", "a"]), **config)[0].usage == Usage(10, cost=2.0)
@@ -555,15 +559,15 @@ def test_a_turn_of_unknown_usage_leaves_that_of_the_conversation_unknown() -> No
 
 
 def test_turns_without_a_session_are_separate_calls() -> None:
-    response, asked = talk(says({"text": "x"}), Sample(id=1, input=["a", "b"]))
+    response, asked = talk(json_answer({"text": "x"}), Sample(id=1, input=["a", "b"]))
     assert [one.data for one in asked] == [{"input": "a"}, {"input": "b"}]
     assert response.text == "x"
 
 
 def test_an_answer_without_the_session_is_a_bad_response_when_a_turn_follows() -> None:
     config: dict[str, Any] = {"session": {"read": "sid", "send": "sid"}}
-    assert fault_of(says({"text": "x"}), sample=Sample(id=1, input=["a", "b"]), **config)[0] == "bad_response"
-    assert text_of(says({"text": "x"}), **config) == "x"
+    assert fault_of(json_answer({"text": "x"}), sample=Sample(id=1, input=["a", "b"]), **config)[0] == "bad_response"
+    assert text_of(json_answer({"text": "x"}), **config) == "x"
 
 
 def test_an_empty_list_of_turns_cannot_be_sent() -> None:
@@ -579,9 +583,9 @@ def polled(after: int) -> Answering:
 
     def answer(asked: RecordedRequest) -> ScriptedResponse:
         if asked.method == "POST":
-            return says({"job": "a/b", "state": "queued"})
+            return json_answer({"job": "a/b", "state": "queued"})
         seen.append(1)
-        return says({"state": "done" if len(seen) >= after else "queued", "result": {"text": "Paris"}})
+        return json_answer({"state": "done" if len(seen) >= after else "queued", "result": {"text": "Paris"}})
 
     return answer
 
@@ -604,7 +608,7 @@ def test_polling_ends_with_the_deadline() -> None:
 def test_an_invalid_polling_url_is_a_bad_response(place: object) -> None:
     poll = {"url": "{{response.url}}", "until": "done", "interval": 0.01}
     response, asked = talk(
-        lambda asked: says({"url": place}) if asked.method == "POST" else ScriptedResponse(b"x"), poll=poll
+        lambda asked: json_answer({"url": place}) if asked.method == "POST" else ScriptedResponse(b"x"), poll=poll
     )
     assert response.error is not None
     assert response.error.type == "bad_response"
@@ -613,8 +617,8 @@ def test_an_invalid_polling_url_is_a_bad_response(place: object) -> None:
 
 def test_keys_are_not_sent_to_another_origin() -> None:
     async def run() -> tuple[Response, RecordedRequest, RecordedRequest]:
-        other = Agent(lambda _: says({"done": True, "text": "Paris"}))
-        async with other, Agent(lambda _: says({"url": f"{other.url}/x"})) as agent:
+        other = Agent(lambda _: json_answer({"done": True, "text": "Paris"}))
+        async with other, Agent(lambda _: json_answer({"url": f"{other.url}/x"})) as agent:
             poll = {"url": "{{response.url}}", "until": "done"}
             headers = {"Authorization": "Bearer abcdef", "X-Team": "team-secret", "X-Open": "yes"}
             config = {"url": agent.url, "poll": poll, "headers": headers}
@@ -669,7 +673,7 @@ def test_an_openai_stream_is_read_without_a_path() -> None:
         stream_of({"text": "a"}, '{"text": '),
         stream_of({"text": "a"}, '{"text": NaN}'),
         stream_of({"text": "a"}, end='event: error\ndata: {"text": "b"}\n\n'),
-        says({"text": "no stream"}),
+        json_answer({"text": "no stream"}),
     ],
 )
 def test_an_invalid_stream_is_a_bad_response(reason: ScriptedResponse) -> None:
@@ -810,7 +814,7 @@ def test_secrets_are_in_no_fingerprint_and_no_listing() -> None:
 
 def test_secrets_are_in_no_error() -> None:
     def echo(asked: RecordedRequest) -> ScriptedResponse:
-        return says({"said": asked.path + json.dumps(asked.headers) + asked.body.decode()})
+        return json_answer({"said": asked.path + json.dumps(asked.headers) + asked.body.decode()})
 
     config: dict[str, Any] = {
         "url": f"/{SECRET}/ask?token=qwertz&q={SECRET}",

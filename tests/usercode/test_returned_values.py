@@ -14,7 +14,7 @@ CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments":
 LOOK = ToolCall("look", '{"at":1}', "1")
 
 
-def says(text: str, **more: Any) -> dict[str, Any]:
+def assistant(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
@@ -69,10 +69,10 @@ class TestOneTurn:
     @pytest.mark.parametrize(
         "steps",
         [
-            {"messages": [says("", tool_calls=[CALL]), says("a")]},
-            {"trajectory": [[says("", tool_calls=[CALL]), says("a")]]},
-            {"trajectory": {"turns": [[says("", tool_calls=[CALL]), says("a")]]}},
-            {"text": "a", "messages": [says("", tool_calls=[CALL])]},
+            {"messages": [assistant("", tool_calls=[CALL]), assistant("a")]},
+            {"trajectory": [[assistant("", tool_calls=[CALL]), assistant("a")]]},
+            {"trajectory": {"turns": [[assistant("", tool_calls=[CALL]), assistant("a")]]}},
+            {"text": "a", "messages": [assistant("", tool_calls=[CALL])]},
         ],
     )
     def test_a_dict_with_messages(self, steps: Any) -> None:
@@ -82,7 +82,7 @@ class TestOneTurn:
     @pytest.mark.parametrize(
         "steps",
         [
-            {"turns": [[says("a")]], "memory": {"human": "Ada"}, "tools_known": False},
+            {"turns": [[assistant("a")]], "memory": {"human": "Ada"}, "tools_known": False},
             Trajectory(((Message("assistant", "a"),),), {"human": "Ada"}, tools_known=False),
         ],
     )
@@ -92,7 +92,9 @@ class TestOneTurn:
 
     @pytest.mark.parametrize("memory", [["Ada"], {"human": 1}, {1: "Ada"}])
     def test_a_memory_that_is_not_made_of_strings_is_refused(self, memory: Any) -> None:
-        assert "returned a memory that is not" in refused({"trajectory": {"turns": [[says("a")]], "memory": memory}})
+        assert "returned a memory that is not" in refused(
+            {"trajectory": {"turns": [[assistant("a")]], "memory": memory}}
+        )
 
     def test_several_answers_to_a_single_turn_are_refused_without_mention_of_later_turns(self) -> None:
         message = refused(["a", "b"], of=of_sample)
@@ -111,9 +113,9 @@ class TestOneTurn:
             ({"text": "a", "tool_calls": [{"arguments": {}}]}, "a tool call without a name"),
             ({"text": "a", "usage": {"cost": "much"}}, "a usage with a value that is not a number"),
             ({"text": "a", "latency_ms": -1}, "a latency_ms that is not a number of milliseconds: -1"),
-            ([says("a"), 3], "returned a list with 3 (int)"),
+            ([assistant("a"), 3], "returned a list with 3 (int)"),
             ([{"role": "asistant", "content": "a"}], "unknown role 'asistant'; did you mean 'assistant'?"),
-            ([says("a", tool_call=[CALL])], "unknown key 'tool_call'; did you mean 'tool_calls'?"),
+            ([assistant("a", tool_call=[CALL])], "unknown key 'tool_call'; did you mean 'tool_calls'?"),
             (["a", "b"], "returned 2 answers for 1 user turn"),
             (Response(text=3), "a Response that cannot be stored"),  # type: ignore[arg-type]
             (b"a", "returned b'a' (bytes); return the answer's text (str)"),
@@ -129,11 +131,17 @@ class TestOneTurn:
             def model_dump(self, *, exclude_none: bool = False) -> dict[str, Any]:
                 return {"role": "assistant", "content": "a", "refusal": None, "annotations": []}
 
-        for value in (says("a"), [says("a")], Message("assistant", "a"), [Message("assistant", "a")], Dumped()):
+        for value in (
+            assistant("a"),
+            [assistant("a")],
+            Message("assistant", "a"),
+            [Message("assistant", "a")],
+            Dumped(),
+        ):
             assert response_to(value) == Response(text="a", trajectory=Trajectory.of_text("a"), latency_ms=1.0)
-        parts = says("", content=[{"type": "text", "text": "a"}, {"type": "tool_use", "name": "look", "input": {"at": 1}, "id": "1"}])  # fmt: skip
+        parts = assistant("", content=[{"type": "text", "text": "a"}, {"type": "tool_use", "name": "look", "input": {"at": 1}, "id": "1"}])  # fmt: skip
         result = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": "seen"}]}
-        assert response_to([parts, result, says("b")]).steps.turns == (
+        assert response_to([parts, result, assistant("b")]).steps.turns == (
             (
                 Message("assistant", "a", (LOOK,)),
                 Message("tool", "seen", tool_call_id="1"),
@@ -144,7 +152,7 @@ class TestOneTurn:
     @pytest.mark.parametrize(
         "steps",
         [
-            [says("", tool_calls=[{"name": "look"}])],
+            [assistant("", tool_calls=[{"name": "look"}])],
             [{"role": "assistant", "content": [{"type": "server_tool_use", "name": "look", "input": {}}]}],
             [{"role": "assistant", "content": [{"type": "tool-call", "toolName": "look", "input": {}}]}],
             [{"type": "function_call", "name": "look", "arguments": "{}", "call_id": "1"}],
@@ -153,7 +161,7 @@ class TestOneTurn:
         ],
     )
     def test_a_tool_call_is_found_whatever_its_type_name(self, steps: list[Any]) -> None:
-        response = response_to([*steps, says("a")])
+        response = response_to([*steps, assistant("a")])
         assert [call.name for call in response.tool_use().tool_calls()] == ["look"]
 
     @pytest.mark.parametrize(
@@ -167,11 +175,11 @@ class TestOneTurn:
         ],
     )
     def test_a_tool_result_is_found_whatever_its_type_name(self, result: dict[str, Any]) -> None:
-        response = response_to([says("", tool_calls=[CALL]), result, says("a")])
+        response = response_to([assistant("", tool_calls=[CALL]), result, assistant("a")])
         assert list(response.steps.messages("tool")) == [Message("tool", "3", (), "1")]
 
     def test_a_message_whose_parts_are_not_read_is_refused(self) -> None:
-        message = refused([{"role": "assistant", "parts": [{"functionCall": {"name": "look"}}]}, says("a")])
+        message = refused([{"role": "assistant", "parts": [{"functionCall": {"name": "look"}}]}, assistant("a")])
         assert "returned a message with parts and no content" in message
 
     @pytest.mark.parametrize("cost", [float("nan"), float("inf"), -0.1])
@@ -180,7 +188,7 @@ class TestOneTurn:
         assert "usage.cost" in refused(Response(text="a", usage=Usage(cost=cost)))
 
     def test_a_string_among_messages_leaves_tool_calls_unknown(self) -> None:
-        response = response_to([says("", tool_calls=[CALL]), "a"])
+        response = response_to([assistant("", tool_calls=[CALL]), "a"])
         assert (response.text, response.steps.tools_known) == ("a", False)
         assert list(response.steps.tool_calls()) == [LOOK]
 
@@ -216,10 +224,10 @@ class TestConversations:
         "whole",
         [
             ["a", "b"],
-            [[says("a")], [says("b")]],
-            [{"role": "user", "content": "x"}, says("a"), {"role": "user", "content": "y"}, says("b")],
+            [[assistant("a")], [assistant("b")]],
+            [{"role": "user", "content": "x"}, assistant("a"), {"role": "user", "content": "y"}, assistant("b")],
             Response(text="b", trajectory=Trajectory(((Message("assistant", "a"),), (Message("assistant", "b"),)))),
-            {"trajectory": [[says("a")], [says("b")]]},
+            {"trajectory": [[assistant("a")], [assistant("b")]]},
         ],
     )
     @pytest.mark.parametrize("of", [None, of_sample, of_sample_and_text])
@@ -227,19 +235,19 @@ class TestConversations:
         assert turns(response_to(whole, inputs=["x", "y"], of=of)) == [["a"], ["b"]]
 
     def test_a_flat_list_is_all_turns_if_the_function_is_called_once(self) -> None:
-        whole = [says("", tool_calls=[CALL]), {"role": "tool", "content": "seen"}, says("a"), says("b")]
+        whole = [assistant("", tool_calls=[CALL]), {"role": "tool", "content": "seen"}, assistant("a"), assistant("b")]
         assert turns(response_to(whole, inputs=["x", "y"], of=of_sample)) == [["", "seen", "a"], ["b"]]
 
     def test_an_ambiguous_flat_list_is_refused(self) -> None:
-        answers = [says("wait"), says("a")]
+        answers = [assistant("wait"), assistant("a")]
         message = refused(answers, inputs=["x", "y"], of=of_sample_and_text)
         assert "returned 2 answers in one list at turn 1 of 2, which may be this turn or all turns" in message
-        one = response_to([answers], [[says("b")]], inputs=["x", "y"], of=of_sample_and_text)
+        one = response_to([answers], [[assistant("b")]], inputs=["x", "y"], of=of_sample_and_text)
         assert turns(one) == [["wait", "a"], ["b"]]
         assert turns(response_to(answers, "b", "c", inputs=["x", "y", "z"], of=of_sample_and_text))[0] == ["wait", "a"]
 
     def test_a_flat_list_is_one_turn_if_the_function_cannot_see_the_later_ones(self) -> None:
-        assert turns(response_to([says("wait"), says("a")], "b", inputs=["x", "y"])) == [["wait", "a"], ["b"]]
+        assert turns(response_to([assistant("wait"), assistant("a")], "b", inputs=["x", "y"])) == [["wait", "a"], ["b"]]
 
     @pytest.mark.parametrize("count", [1, 2, 4])
     def test_a_function_of_the_sample_must_return_every_turn(self, count: int) -> None:
@@ -269,12 +277,12 @@ class TestConversations:
         assert "whose earlier turns differ from those it returned before" in message
 
     def test_messages_after_a_rewritten_question_are_the_turn(self) -> None:
-        first = [{"role": "user", "content": "Context: …\nx"}, says("a")]
-        second = [*first, {"role": "user", "content": "Context: …\ny"}, says("b")]
+        first = [{"role": "user", "content": "Context: …\nx"}, assistant("a")]
+        second = [*first, {"role": "user", "content": "Context: …\ny"}, assistant("b")]
         assert turns(response_to(first, second, inputs=["x", "y"])) == [["a"], ["b"]]
 
     def test_a_history_without_the_current_input_is_refused(self) -> None:
-        strange = [{"role": "user", "content": "1"}, {"role": "user", "content": "2"}, says("a")]
+        strange = [{"role": "user", "content": "1"}, {"role": "user", "content": "2"}, assistant("a")]
         assert "none of which is this turn's 'x'" in refused(strange, inputs=["x", "y"])
 
     def test_a_response_with_an_error_fails_the_case(self) -> None:

@@ -33,7 +33,7 @@ def gate(given: dict[str, Any]) -> Gate:
     return reading.gate
 
 
-def said(given: dict[str, Any], column: ScoreColumn, **settings: Any) -> Verdict:
+def verdict_of(given: dict[str, Any], column: ScoreColumn, **settings: Any) -> Verdict:
     """The verdict against a baseline that always scored 1."""
     candidate = [*column.scores, *[None] * column.failed_calls]
     paired = {
@@ -63,7 +63,7 @@ class TestTruthTable:
         ],
     )
     def test_without_settings(self, kind: str, situation: str, column: ScoreColumn, result: str) -> None:
-        assert said(KINDS[kind], column).result == result, situation
+        assert verdict_of(KINDS[kind], column).result == result, situation
 
     @pytest.mark.parametrize(
         ("situation", "column", "result"),
@@ -76,54 +76,56 @@ class TestTruthTable:
         ],
     )
     def test_with_failed_calls_as_0(self, kind: str, situation: str, column: ScoreColumn, result: str) -> None:
-        assert said(KINDS[kind], column, agent_errors="fail").result == result, situation
-        assert said(KINDS[kind] | {"agent_errors": "fail"}, column).result == result, situation
+        assert verdict_of(KINDS[kind], column, agent_errors="fail").result == result, situation
+        assert verdict_of(KINDS[kind] | {"agent_errors": "fail"}, column).result == result, situation
 
     def test_one_sample(self, kind: str) -> None:
         alone = "undecided" if kind == "regression" else "pass"
-        assert said(KINDS[kind], ScoreColumn([1.0], 1)).result == alone
+        assert verdict_of(KINDS[kind], ScoreColumn([1.0], 1)).result == alone
         alone = "undecided" if kind == "regression" else "fail"
-        assert said(KINDS[kind], ScoreColumn([0.0], 1)).result == alone
+        assert verdict_of(KINDS[kind], ScoreColumn([0.0], 1)).result == alone
 
     def test_no_floor(self, kind: str) -> None:
         thin = ScoreColumn([1.0] * 30, 100)
-        assert said(KINDS[kind], thin).result == "undecided"
-        assert said(KINDS[kind], thin, coverage_floor=0.0).result == "pass"
-        assert said(KINDS[kind] | {"coverage_floor": 0}, thin).result == "pass"
+        assert verdict_of(KINDS[kind], thin).result == "undecided"
+        assert verdict_of(KINDS[kind], thin, coverage_floor=0.0).result == "pass"
+        assert verdict_of(KINDS[kind] | {"coverage_floor": 0}, thin).result == "pass"
 
     def test_a_gate_overrides_its_suite(self, kind: str) -> None:
         thin, failed = ScoreColumn([1.0] * 18, 20), ScoreColumn([1.0] * 39, 40, 1)
-        assert said(KINDS[kind] | {"coverage_floor": 1}, thin, coverage_floor=0.0).result == "undecided"
-        assert said(KINDS[kind] | {"agent_errors": "exclude"}, ScoreColumn([], 9, 9), agent_errors="fail").result == (
-            "undecided"
-        )
-        assert said(KINDS[kind] | {"coverage_floor": 1}, failed, agent_errors="fail").result == "pass"
+        assert verdict_of(KINDS[kind] | {"coverage_floor": 1}, thin, coverage_floor=0.0).result == "undecided"
+        assert verdict_of(
+            KINDS[kind] | {"agent_errors": "exclude"}, ScoreColumn([], 9, 9), agent_errors="fail"
+        ).result == ("undecided")
+        assert verdict_of(KINDS[kind] | {"coverage_floor": 1}, failed, agent_errors="fail").result == "pass"
 
     def test_an_uncalibrated_judge_is_reported_and_may_be_refused(self, kind: str) -> None:
         good, bad = ScoreColumn([1.0] * 20, 20), ScoreColumn([0.0] * 20, 20)
-        warned = said(KINDS[kind], good, uncalibrated={"a"})
+        warned = verdict_of(KINDS[kind], good, uncalibrated={"a"})
         assert (warned.result, warned.uncalibrated) == ("pass", True)
         assert warned.reasons[-1] == "a: its judge is not calibrated"
         for column in (good, bad):
-            refused = said(KINDS[kind], column, uncalibrated={"a"}, require_calibrated=True)
+            refused = verdict_of(KINDS[kind], column, uncalibrated={"a"}, require_calibrated=True)
             assert (refused.result, refused.uncalibrated) == ("undecided", True)
             assert refused.reasons[-1] == "a: its judge is not calibrated, which this gate requires"
-            assert said(KINDS[kind] | {"require_calibrated": True}, column, uncalibrated={"a"}) == refused
-        allowed = said(KINDS[kind] | {"require_calibrated": False}, good, uncalibrated={"a"}, require_calibrated=True)
+            assert verdict_of(KINDS[kind] | {"require_calibrated": True}, column, uncalibrated={"a"}) == refused
+        allowed = verdict_of(
+            KINDS[kind] | {"require_calibrated": False}, good, uncalibrated={"a"}, require_calibrated=True
+        )
         assert allowed == warned
-        other = said(KINDS[kind], good, uncalibrated={"b"}, require_calibrated=True)
+        other = verdict_of(KINDS[kind], good, uncalibrated={"b"}, require_calibrated=True)
         assert (other.result, other.uncalibrated) == ("pass", False)
 
     def test_a_judge_that_prefers_a_position_decides_nothing(self, kind: str) -> None:
         biased, fair = order_finding(8, 0, 12), order_finding(7, 0, 13)
         for column in (ScoreColumn([1.0] * 20, 20), ScoreColumn([0.0] * 20, 20), ScoreColumn([], 20)):
-            verdict = said(KINDS[kind], column, orders={"a": biased})
+            verdict = verdict_of(KINDS[kind], column, orders={"a": biased})
             assert verdict.result == "undecided"
             assert verdict.reasons[-1] == (
                 "a: order decided 8 of 20 (shown first 8, second 0; p 0.0078): the judge is position biased, so its"
                 " scores decide no gate"
             )
-        assert said(KINDS[kind], ScoreColumn([1.0] * 20, 20), orders={"a": fair, "b": biased}).result == "pass"
+        assert verdict_of(KINDS[kind], ScoreColumn([1.0] * 20, 20), orders={"a": fair, "b": biased}).result == "pass"
 
     def test_reasons_and_results_can_be_written_as_json(self, kind: str) -> None:
         for column in (
@@ -132,7 +134,7 @@ class TestTruthTable:
             ScoreColumn([], 3),
             ScoreColumn([1.0], 1),
         ):
-            verdict = said(KINDS[kind], column)
+            verdict = verdict_of(KINDS[kind], column)
             (judged,) = verdict.gates
             assert verdict.reasons
             assert judged.result == verdict.result
@@ -149,7 +151,7 @@ class TestTruthTable:
 class TestFailedCalls:
     def test_counted_failed_calls_change_the_value_and_are_reported(self) -> None:
         column = ScoreColumn([1.0] * 3, 5, 1)
-        verdict = said(KINDS["simple"], column, agent_errors="fail")
+        verdict = verdict_of(KINDS["simple"], column, agent_errors="fail")
         assert verdict.gates[0].observed == 0.75
         assert verdict.reasons == (
             "a: avg_score 0.75 ≥ 0.5 is true",
@@ -159,8 +161,8 @@ class TestFailedCalls:
 
     def test_failed_calls_belong_to_their_cases(self) -> None:
         column = ScoreColumn([1.0, 1.0, 1.0], 6, 3, [0, 0, 0], [1, 1, 1])
-        placed = said(KINDS["unkinded"], column, agent_errors="fail").gates[0]
-        alone = said(KINDS["unkinded"], column._replace(cases=(), failed_cases=()), agent_errors="fail").gates[0]
+        placed = verdict_of(KINDS["unkinded"], column, agent_errors="fail").gates[0]
+        alone = verdict_of(KINDS["unkinded"], column._replace(cases=(), failed_cases=()), agent_errors="fail").gates[0]
         assert (placed.observed, alone.observed) == (0.5, 0.5)
         assert placed.observed_ci == pytest.approx((0.0945, 0.9055), abs=1e-4)  # as of two cases
         assert alone.observed_ci == pytest.approx((0.1876, 0.8124), abs=1e-4)
@@ -168,8 +170,8 @@ class TestFailedCalls:
     def test_a_failed_call_can_be_the_lowest_score(self) -> None:
         lowest = {"aggregation": "min", "op": "gt", "value": 0}
         column = ScoreColumn([0.5], 2, 1)
-        assert said(lowest, column, coverage_floor=0.5).result == "pass"
-        assert said(lowest, column, agent_errors="fail").result == "fail"
+        assert verdict_of(lowest, column, coverage_floor=0.5).result == "pass"
+        assert verdict_of(lowest, column, agent_errors="fail").result == "fail"
 
 
 class TestWithoutAGate:
@@ -196,7 +198,7 @@ class TestWithoutAGate:
 
 def test_a_reason_is_reported_once() -> None:
     twice = {"kind": "logical", "operator": "and", "conditions": [KINDS["simple"], KINDS["simple"] | {"value": 0.4}]}
-    verdict = said(twice, ScoreColumn([1.0] * 4, 4), uncalibrated=["a"])
+    verdict = verdict_of(twice, ScoreColumn([1.0] * 4, 4), uncalibrated=["a"])
     assert verdict.reasons.count("a: its judge is not calibrated") == 1
 
 
@@ -212,4 +214,4 @@ def test_an_uncalibrated_judge_does_not_change_a_verdict_of_others() -> None:
 
 def test_the_number_of_scores_must_equal_that_of_cases() -> None:
     with pytest.raises(ValueError, match="zip"):
-        said(KINDS["consistency"], ScoreColumn([1.0, 1.0], 2, 0, [0]))
+        verdict_of(KINDS["consistency"], ScoreColumn([1.0, 1.0], 2, 0, [0]))

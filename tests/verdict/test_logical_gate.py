@@ -81,9 +81,9 @@ def test_every_kind_of_gate_can_be_a_condition() -> None:
         {"kind": "regression", "baseline": "latest~1"},
         {"kind": "consistency", "k": 2, "n": 2, "op": "gte", "value": 0.5},
     )
-    said = verdict(given, columns)
-    assert said.result == "pass"
-    assert [(each.kind, each.result) for each in said.gates[0].conditions] == [
+    decided = verdict(given, columns)
+    assert decided.result == "pass"
+    assert [(each.kind, each.result) for each in decided.gates[0].conditions] == [
         ("simple", "fail"),
         ("weighted_average", "fail"),
         ("regression", "undecided"),
@@ -92,16 +92,16 @@ def test_every_kind_of_gate_can_be_a_condition() -> None:
 
 
 def test_reasons_go_from_the_gate_to_its_conditions() -> None:
-    said = verdict(logical("and", condition("pass"), logical("or", condition("fail"), condition("undecided"))))
-    assert said.reasons == (
+    decided = verdict(logical("and", condition("pass"), logical("or", condition("fail"), condition("undecided"))))
+    assert decided.reasons == (
         "all of 2 conditions must pass: 1 passed, 1 undecided",
         "pass: avg_score 1 ≥ 0.5 is true",
         "one of 2 conditions must pass: 1 failed, 1 undecided",
         "fail: avg_score 0 ≥ 0.5 is false",
         "undecided: none of 1 has a score",
     )
-    (whole,) = said.gates
-    assert (whole.kind, whole.op, whole.reasons) == ("logical", "and", said.reasons[:1])
+    (whole,) = decided.gates
+    assert (whole.kind, whole.op, whole.reasons) == ("logical", "and", decided.reasons[:1])
     assert [each.op for each in whole.conditions] == ["gte", "or"]
 
 

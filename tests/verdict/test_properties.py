@@ -110,10 +110,10 @@ WIDE = st.floats(-1e100, 1e100)
 def test_any_gate_decides_on_any_scores(
     gate: dict[str, Any], a: ScoreColumn, b: ScoreColumn, paired: PairedScores, suite: dict[str, Any]
 ) -> None:
-    said = verdict(gate, a, b, paired, uncalibrated=["b"], **suite)
-    assert said.result in ("pass", "fail", "undecided")
-    assert said.reasons
-    assert all(isinstance(reason, str) for reason in said.reasons)
+    decided = verdict(gate, a, b, paired, uncalibrated=["b"], **suite)
+    assert decided.result in ("pass", "fail", "undecided")
+    assert decided.reasons
+    assert all(isinstance(reason, str) for reason in decided.reasons)
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def paired_once(baseline: Sequence[float | None], candidate: Sequence[float | No
 
 
 @pytest.mark.parametrize(
-    ("paired", "margin", "said"),
+    ("paired", "margin", "expected"),
     [
         (changed(same=20), 0.0, "undecided"),
         (changed(same=20), 0.2, "pass"),
@@ -53,8 +53,8 @@ def paired_once(baseline: Sequence[float | None], candidate: Sequence[float | No
         (paired_once([0.5, 0.6, 0.7], [0.9, 0.2, 0.7]), 0.02, "undecided"),
     ],
 )
-def test_better_and_not_worse_pass_and_worse_fails(paired: PairedScores, margin: float, said: str) -> None:
-    assert result(paired, margin=margin).result == said
+def test_better_and_not_worse_pass_and_worse_fails(paired: PairedScores, margin: float, expected: str) -> None:
+    assert result(paired, margin=margin).result == expected
 
 
 def test_the_result_has_everything_a_report_shows() -> None:
@@ -81,8 +81,8 @@ def test_it_decides_as_compare_does() -> None:
     for worse in range(12):
         for better in range(12):
             paired = changed(worse=worse, better=better, same=76)
-            said = compare_cases(paired)
-            wanted = {"better": "pass", "not_worse": "pass", "worse": "fail"}.get(said.decision, "undecided")
+            expected = compare_cases(paired)
+            wanted = {"better": "pass", "not_worse": "pass", "worse": "fail"}.get(expected.decision, "undecided")
             assert result(paired).result == wanted, (worse, better)
 
 
@@ -94,9 +94,9 @@ class TestFewChanges:
         judged = result(changed(worse=worse, better=better, same=100 - worse - better), margin=0)
         assert (judged.result == "fail") is (mcnemar(worse, better).mid_p <= 0.05)
 
-    @pytest.mark.parametrize(("cases", "said"), [(2, "undecided"), (4, "undecided"), (5, "fail")])
-    def test_equal_differences_are_not_certain(self, cases: int, said: str) -> None:
-        assert result(changed(worse=cases)).result == said
+    @pytest.mark.parametrize(("cases", "expected"), [(2, "undecided"), (4, "undecided"), (5, "fail")])
+    def test_equal_differences_are_not_certain(self, cases: int, expected: str) -> None:
+        assert result(changed(worse=cases)).result == expected
 
     def test_differences_of_many_sizes_are_tested_too(self) -> None:
         assert result(paired_once([0.9, 0.9, 0.9, 0.9], [0.1, 0.11, 0.12, 0.1])).result == "undecided"
@@ -194,8 +194,8 @@ def test_several_baselines_are_separate() -> None:
     gates = [{"kind": "regression", "baseline": name, "margin": 0} for name in ("main", "best")]
     reading = read_gate({"kind": "logical", "operator": "and", "conditions": gates}, ["exact"])
     pairs = {("main", "exact"): changed(better=9), ("best", "exact"): changed(worse=9)}
-    said = decide(reading.gate, COLUMNS, paired=pairs)
-    assert [each.result for each in said.gates[0].conditions] == ["pass", "fail"]
+    expected = decide(reading.gate, COLUMNS, paired=pairs)
+    assert [each.result for each in expected.gates[0].conditions] == ["pass", "fail"]
 
 
 @pytest.mark.parametrize(

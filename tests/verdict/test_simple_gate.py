@@ -192,8 +192,8 @@ def test_too_few_scores_make_a_pass_undecided_and_leave_a_fail_a_fail() -> None:
 
 
 def test_no_score_at_all_is_undecided() -> None:
-    said = verdict([], total=3)
-    assert (said.result, said.reasons) == ("undecided", ("exact: none of 3 has a score",))
+    decided = verdict([], total=3)
+    assert (decided.result, decided.reasons) == ("undecided", ("exact: none of 3 has a score",))
 
 
 def test_the_reason_names_what_was_compared() -> None:
