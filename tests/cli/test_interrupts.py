@@ -220,12 +220,12 @@ class TestDuringRun:
         (folder / "suite.yaml").write_text(SUITE.replace('answer"}', 'answer", isolation: none}'))
         (folder / "agent.py").write_text("import block\nasync def answer(text): block.block_after_one()\n")
         ended = interrupted(folder, COMMAND, "run", "suite.yaml", presses=2)
-        assert (ended.code, ended.left) == (130, []), ended.shown
-        assert "Traceback" not in ended.shown
-        assert ended.shown.count("finishing calls in flight") <= 1
+        assert (ended.code, ended.left) == (130, []), ended.output
+        assert "Traceback" not in ended.output
+        assert ended.output.count("finishing calls in flight") <= 1
         (run,) = json.loads(subprocess.check_output([COMMAND, "list", "--json"], cwd=folder))["runs"]
         assert run["status"] == "cancelled"
-        assert ended.shown.endswith(f"interrupted; continue with: gradeline resume {run['id']}\n")
+        assert ended.output.endswith(f"interrupted; continue with: gradeline resume {run['id']}\n")
 
     def test_the_second_is_not_raised_while_asyncio_starts_a_program(self, folder: Path) -> None:
         (folder / "suite.yaml").write_text(
