@@ -27,6 +27,7 @@ from gradeline.client.protocol import (
     retry_delay,
     rewind_body,
 )
+from gradeline.model.files import atomic_path
 from gradeline.rest_types import Evaluation
 
 if TYPE_CHECKING:
@@ -192,17 +193,14 @@ class AsyncClient:
     ) -> Path:
         """Export an evaluation to a file, written atomically."""
         destination = Path(path)
-        partial = destination.with_name(f".{destination.name}.partial")
-        try:
+        with atomic_path(destination) as partial:
             async with self._open(endpoints.export_request(id, format)) as response:
                 if response.status != _OK:
                     require_success(await _read_response(response))
                 with partial.open("wb") as file:
                     async for chunk in response.content.iter_chunked(_CHUNK):
                         file.write(chunk)
-            return partial.replace(destination)
-        finally:
-            partial.unlink(missing_ok=True)
+        return destination
 
     async def send(self, call: ApiCall[T]) -> T:
         """Send a call of `gradeline.client.endpoints`, with retries."""

@@ -27,6 +27,7 @@ from gradeline.client.protocol import (
     retry_delay,
     rewind_body,
 )
+from gradeline.model.files import atomic_path
 from gradeline.rest_types import Evaluation
 
 P = ParamSpec("P")
@@ -186,16 +187,13 @@ class Client:
     ) -> Path:
         """Export an evaluation to a file, written atomically."""
         destination = Path(path)
-        partial = destination.with_name(f".{destination.name}.partial")
-        try:
+        with atomic_path(destination) as partial:
             with self._open(endpoints.export_request(id, format)) as response, partial.open("wb") as file:
                 if response.status != http.client.OK:
                     require_success(_read_response(response))
                 while chunk := _read(response, _CHUNK):
                     file.write(chunk)
-            return partial.replace(destination)
-        finally:
-            partial.unlink(missing_ok=True)
+        return destination
 
     def send(self, call: ApiCall[T]) -> T:
         """Send a call of `gradeline.client.endpoints`, with retries."""
