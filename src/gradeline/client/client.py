@@ -187,12 +187,15 @@ class Client:
     ) -> Path:
         """Export an evaluation to a file, written atomically."""
         destination = Path(path)
-        with atomic_path(destination) as partial:
-            with self._open(endpoints.export_request(id, format)) as response, partial.open("wb") as file:
-                if response.status != http.client.OK:
-                    require_success(_read_response(response))
-                while chunk := _read(response, _CHUNK):
-                    file.write(chunk)
+        with (
+            atomic_path(destination) as partial,
+            self._open(endpoints.export_request(id, format)) as response,
+            partial.open("wb") as file,
+        ):
+            if response.status != http.client.OK:
+                require_success(_read_response(response))
+            while chunk := _read(response, _CHUNK):
+                file.write(chunk)
         return destination
 
     def send(self, call: ApiCall[T]) -> T:
