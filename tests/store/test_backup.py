@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from full_store import MASTER_KEY, SECRET, fill
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, Sample, Storage
 from gradeline.service.service import PARTS, build_service
@@ -19,11 +20,6 @@ from gradeline.store import PostgresStorage, SqliteStorage, StoreError, backup, 
 from gradeline.store import database as tables
 from gradeline.store.backup import copy_store, write_backup
 from gradeline.store.database import SharedStorage, Transaction
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from full_store import MASTER_KEY, SECRET, fill
-
 from postgres_server import Database as ServerDatabase
 from postgres_server import execute
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from full_store import fill
 
 from gradeline.model import Response, ResponseKey, Sample
 from gradeline.store import PostgresStorage, SqliteStorage, open_storage
 from gradeline.store.database import SharedStorage
 from gradeline.store.maintenance import check_store, usage_of, usage_of_run
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from full_store import fill
-
 from postgres_server import execute
 
 
