@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from aiohttp.tracing import Trace
 
 
+_MAX_READ = 65_536
+
+
 class Checkout:
     """Which connection one request may use, and what is known about it."""
 
@@ -78,6 +81,11 @@ class PooledSocket(socket.socket):
         self._checkout = checkout
         checkout.reused = True
         checkout.sent = not self._sends_seen  # if unknown, assume sent: a POST must not be sent twice
+
+    def recv(self, bufsize: int, flags: int = 0, /) -> bytes:
+        # asyncio allocates 256 KiB for each read, which takes longer than reading most responses: with this limit a
+        # hundred calls of 100 ms at a time reach 94.5 % of the ideal, without it 93.1 % (bench/concurrency.py)
+        return super().recv(min(bufsize, _MAX_READ), flags)
 
     def send(self, data: ReadableBuffer, flags: int = 0, /) -> int:
         self._before_send()
