@@ -22,7 +22,7 @@ COMMAND = str(Path(sys.executable).with_name("gradeline"))
 _COMMAND_LINE = ("commands", "execute", "run", "show", "export", "compare")
 _MODULES = (
     *(f"gradeline.cli.{name}" for name in _COMMAND_LINE),
-    *("gradeline.engine.event_loop", "gradeline.store.sqlite", "gradeline.store.writer", "gradeline.targets.command"),
+    *("gradeline.engine.lifecycle", "gradeline.store.sqlite", "gradeline.store.writer", "gradeline.targets.command"),
     *("gradeline.parsing.jmespath", "rich.console", "rich.markup", "rich.table", "yaml"),
 )
 """What most commands load; any other module is imported in the fork."""

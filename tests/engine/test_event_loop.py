@@ -11,8 +11,8 @@ from threading import Thread
 
 import pytest
 
-from gradeline.engine import event_loop
-from gradeline.engine.event_loop import run
+from gradeline.engine import lifecycle
+from gradeline.engine.lifecycle import run_event_loop
 
 
 def test_context_variables_reach_threads() -> None:
@@ -23,7 +23,7 @@ def test_context_variables_reach_threads() -> None:
         current.set("here")
         return await asyncio.get_running_loop().run_in_executor(None, current.get)
 
-    assert run(main()) == "here"
+    assert run_event_loop(main()) == "here"
 
 
 def test_processes_threads_and_futures_work() -> None:
@@ -35,7 +35,7 @@ def test_processes_threads_and_futures_work() -> None:
         said, _ = await process.communicate(b"said")
         return said, await asyncio.wait_for(woken, 5), await asyncio.to_thread(lambda: 7)
 
-    assert run(main()) == (b"said", "woken", 7)
+    assert run_event_loop(main()) == (b"said", "woken", 7)
 
 
 class TestInterruptedTasks:
@@ -51,7 +51,7 @@ class TestInterruptedTasks:
             await asyncio.sleep(0.01)
             del task
 
-        run(main())
+        run_event_loop(main())
 
     def test_ends_the_run_without_a_traceback(self, caplog: pytest.LogCaptureFixture) -> None:
         with pytest.raises(KeyboardInterrupt):
@@ -74,8 +74,8 @@ class TestInterruptedTasks:
         async def main() -> None:
             await asyncio.create_subprocess_exec("cat", stdin=PIPE, stdout=PIPE)
 
-        monkeypatch.setattr(event_loop, "INTERRUPTED_TASKS_S", 0.1)
+        monkeypatch.setattr(lifecycle, "INTERRUPTED_TASKS_S", 0.1)
         monkeypatch.setattr(BaseSubprocessTransport, "_connect_pipes", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            run(main())
+            run_event_loop(main())
         gc.collect()

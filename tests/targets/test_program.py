@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from gradeline.engine import event_loop
+from gradeline.engine import lifecycle
 from gradeline.targets.command import Program, run_program
 
 TURNS = 40
@@ -36,7 +36,7 @@ def test_a_program_can_be_cancelled_while_it_starts() -> None:
     async def main() -> list[int]:
         return [turns for turns in range(TURNS) if not await _given_up_after(turns)]
 
-    assert event_loop.run(main()) == []
+    assert lifecycle.run_event_loop(main()) == []
 
 
 def test_a_program_can_exit_without_reading_its_input(caplog: pytest.LogCaptureFixture) -> None:
@@ -47,6 +47,6 @@ def test_a_program_can_exit_without_reading_its_input(caplog: pytest.LogCaptureF
             )
             assert ended.code == 0
 
-    event_loop.run(main())
+    lifecycle.run_event_loop(main())
     gc.collect()
     assert caplog.messages == []

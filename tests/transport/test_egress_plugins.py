@@ -9,7 +9,7 @@ from threading import Thread
 
 import pytest
 
-from gradeline.engine import event_loop
+from gradeline.engine import lifecycle
 from gradeline.transport import PublicOnly
 from gradeline.transport import egress as socket_guard
 from gradeline.transport.egress import guarded_sockets
@@ -98,7 +98,7 @@ def test_the_executors_of_a_runs_event_loop_are_guarded(port: int) -> None:
                 await asyncio.to_thread(connect, port)
         await loop.run_in_executor(None, connect, port)
 
-    event_loop.run(calls())
+    lifecycle.run_event_loop(calls())
 
 
 def test_a_connection_while_the_interpreter_ends_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from gradeline.engine.event_loop import call_in_thread
+from gradeline.engine.lifecycle import call_in_thread
 from gradeline.errors import AgentError, DataError, grade_policy
 from gradeline.model import ErrorInfo, GradeContext, GraderProtocol, clean_data, fingerprint
 from gradeline.model.context import copy_context, copy_sample, is_own_class

@@ -8,16 +8,16 @@ from typing import Any, overload
 
 import msgspec
 
+from gradeline.analysis import sizing
+from gradeline.analysis import trend as trends
+from gradeline.analysis.ranking import ManyComparison, compare_many
+from gradeline.analysis.sizing import POWER, Plan
+from gradeline.analysis.trend import LAST, Trend
 from gradeline.api.options import with_python_names
 from gradeline.api.results import OpenStore, RunResult
 from gradeline.api.suites import Suite, as_suite
-from gradeline.engine import sizing
-from gradeline.engine import trend as trends
 from gradeline.engine.comparison import Comparison
 from gradeline.engine.comparison import compare as compare_runs
-from gradeline.engine.ranking import ManyComparison, compare_many
-from gradeline.engine.sizing import POWER, Plan
-from gradeline.engine.trend import LAST, Trend
 from gradeline.errors import ConfigError
 from gradeline.model import GradeKey, ResponseKey, Run, Storage
 from gradeline.store import InMemoryStorage

@@ -22,9 +22,8 @@ from gradeline.api.suite_data import SuiteData, separate_functions
 from gradeline.engine import orchestrate
 from gradeline.engine.components import InProcessCode
 from gradeline.engine.definition import RunOptions, command
-from gradeline.engine.event_loop import wait_for
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
-from gradeline.engine.lifecycle import RunObserver
+from gradeline.engine.lifecycle import RunObserver, wait_for
 from gradeline.engine.orchestrate import RunRequest, SuiteOutcome
 from gradeline.engine.plan import CompletedCase, LookReport, ProgressCallback, ProgressCount
 from gradeline.engine.prepare import PreparedRun, prepare

@@ -16,8 +16,8 @@ from gradeline.report.formatting import MISSING
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from gradeline.analysis.ranking import ComparedRun, GraderRanking, ManyComparison, RunScore
     from gradeline.engine.comparison import Comparison
-    from gradeline.engine.ranking import ComparedRun, GraderRanking, ManyComparison, RunScore
     from gradeline.model import Run, Storage
     from gradeline.stats.paired import Range
     from gradeline.verdict.paired_decision import Drop, GraderComparison
@@ -78,8 +78,8 @@ def compare(names: tuple[str, ...], group: str | None, margin: float, force: boo
     gradeline compare small medium large --output scores.csv
     gradeline compare --group latest
     """
+    from gradeline.analysis.ranking import FEWEST, find_group, find_runs
     from gradeline.cli.stores import open_store
-    from gradeline.engine.ranking import FEWEST, find_group, find_runs
 
     settings = current_settings()
     if group is not None and names:
@@ -113,7 +113,7 @@ def _compare_two(settings: CliSettings, storage: Storage, runs: Sequence[Run], m
 
 
 def _compare_many(settings: CliSettings, storage: Storage, runs: Sequence[Run], margin: float, force: bool) -> int:
-    from gradeline.engine.ranking import compare_many
+    from gradeline.analysis.ranking import compare_many
 
     comparison = compare_many(storage, runs, margin=margin, force=force)
     if settings.json:
@@ -132,8 +132,8 @@ def _print_json(data: dict[str, Any]) -> None:
 
 
 def _write_scores(output: Path, storage: Storage, runs: Sequence[Run]) -> None:
+    from gradeline.analysis.ranking import read_matrix
     from gradeline.cli.export import output_text_file, write_parquet_file
-    from gradeline.engine.ranking import read_matrix
     from gradeline.report.table import PARQUET, matrix_writer, write_matrix_parquet
 
     if output.suffix.lower() == PARQUET:

@@ -98,7 +98,7 @@ def pair(
     model family can bias it. Calibrate it before you rely on it.
     """
     from gradeline.cli.stores import open_store
-    from gradeline.engine import event_loop
+    from gradeline.engine import lifecycle
     from gradeline.engine.definition import RunOptions
     from gradeline.engine.pairwise import PairRequest
 
@@ -109,7 +109,7 @@ def pair(
     )
     request = PairRequest(suite, *sides, choice, judge, name, again)
     with open_store(settings) as storage:
-        return event_loop.run(_pair(settings, storage, request, record=not no_ledger))
+        return lifecycle.run_event_loop(_pair(settings, storage, request, record=not no_ledger))
 
 
 def _side(name: str, model: str | None, run: str | None) -> Side:

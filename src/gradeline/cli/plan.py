@@ -22,7 +22,7 @@ from gradeline.cli.terminal import TableColumn, console, print_table, safe_text,
 from gradeline.report.formatting import MISSING, duration
 
 if TYPE_CHECKING:
-    from gradeline.engine.sizing import Need, Plan
+    from gradeline.analysis.sizing import Need, Plan
 
 _COLUMNS = (
     TableColumn("", key=True),
@@ -53,8 +53,8 @@ def plan(suite: Path, baseline: str | None, margin: float, power: float, prices:
     gradeline plan suite.yaml
     gradeline plan suite.yaml --baseline main --margin 0.01 --power 0.9
     """
+    from gradeline.analysis.sizing import plan as plan_suite
     from gradeline.cli.stores import open_store, store_file
-    from gradeline.engine.sizing import plan as plan_suite
     from gradeline.suite.read import read_suite
 
     settings = current_settings()

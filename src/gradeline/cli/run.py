@@ -105,7 +105,7 @@ def run(**options: Any) -> int:
     """
     from gradeline.cli.execute import run_suite
     from gradeline.cli.stores import open_store
-    from gradeline.engine import event_loop
+    from gradeline.engine import lifecycle
     from gradeline.engine.definition import RunOptions
     from gradeline.engine.orchestrate import RunRequest
 
@@ -116,7 +116,7 @@ def run(**options: Any) -> int:
     engine_choice = EngineChoice(**{key: options.pop(key) for key in EngineChoice._fields})
     request = RunRequest(options.pop("suite"), run_options, **options)
     with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
-        return event_loop.run(run_suite(settings, storage, request, engine))
+        return lifecycle.run_event_loop(run_suite(settings, storage, request, engine))
 
 
 @click.command()
@@ -144,13 +144,13 @@ def resume(
     """
     from gradeline.cli.execute import resume_run
     from gradeline.cli.stores import open_store
-    from gradeline.engine import event_loop
+    from gradeline.engine import lifecycle
     from gradeline.engine.definition import RunOptions
 
     settings = current_settings()
     options = RunOptions(concurrency=concurrency, budget=budget, prices=prices)
     with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings, "existing") as storage:
-        return event_loop.run(
+        return lifecycle.run_event_loop(
             resume_run(settings, storage, run_name, options, engine, allow_changed=allow_changed, all_cases=all_cases)
         )
 
@@ -176,10 +176,10 @@ def regrade(
     """Grade the stored responses of a run again with the suite's current graders. The agent is not called."""
     from gradeline.cli.execute import regrade_run
     from gradeline.cli.stores import open_store
-    from gradeline.engine import event_loop
+    from gradeline.engine import lifecycle
     from gradeline.engine.definition import RunOptions
 
     settings = current_settings()
     options = RunOptions(graders=graders, overrides=overrides, prices=prices)
     with open_engine(settings, EngineChoice(**engine_choice)) as engine, open_store(settings, "existing") as storage:
-        return event_loop.run(regrade_run(settings, storage, run_name, suite, options, name, engine))
+        return lifecycle.run_event_loop(regrade_run(settings, storage, run_name, suite, options, name, engine))

@@ -15,7 +15,7 @@ from gradeline.report.formatting import MISSING
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from gradeline.engine.trend import Trend, TrendPoint
+    from gradeline.analysis.trend import Trend, TrendPoint
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLUMNS = (
@@ -43,8 +43,8 @@ def trend(suite: str, grader: str | None, last: int) -> None:
     gradeline trend capitals
     gradeline trend suite.yaml --grader judge --last 50
     """
+    from gradeline.analysis.trend import trend as trend_of
     from gradeline.cli.stores import open_store
-    from gradeline.engine.trend import trend as trend_of
 
     settings = current_settings()
     with open_store(settings, "read") as storage:

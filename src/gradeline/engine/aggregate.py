@@ -280,8 +280,8 @@ class _Scores:
 
     def add(self, responses: ResponseColumns, grades: GradeColumns) -> None:
         if any(grades.self_reported_errors):
-            told = zip(grades.graders, grades.scores, grades.self_reported_errors, strict=True)
-            self.self_reported.update(key for key, score, error in told if error and score is not None)
+            reported = zip(grades.graders, grades.scores, grades.self_reported_errors, strict=True)
+            self.self_reported.update(key for key, score, error in reported if error and score is not None)
         if self.grouped:  # else each score is of another case
             self._add_cases(responses, grades)
         elif len(self._scores) == 1 and grades.graders.count(*self._scores) == len(grades.graders):

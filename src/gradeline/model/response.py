@@ -25,7 +25,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def total_usage(parts: Iterable[Usage | None]) -> Usage | None:
-    """Total usage of several calls; None if all parts are None, which stands for a call that was not made.
+    """Total usage of several calls; None if all parts are None, as for a call that was not made.
 
     A sum with an unknown part is unknown. For calls that were all made use `usage_of_calls`.
     """

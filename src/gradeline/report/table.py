@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from gradeline.engine.ranking import ScoreMatrix
+from gradeline.analysis.ranking import ScoreMatrix
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import ErrorInfo, Grade, Record, RunGrader, quote
 from gradeline.model.text import clean_text, escape_formula

@@ -7,10 +7,10 @@ from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from gradeline.analysis.ranking import ComparedRun, ManyComparison, RunScore, compare_many
+from gradeline.analysis.trend import TrendPoint, trend
 from gradeline.engine.comparison import Comparison, RunScores, compare, read_scores
 from gradeline.engine.definition import Rules
-from gradeline.engine.ranking import ComparedRun, ManyComparison, RunScore, compare_many
-from gradeline.engine.trend import TrendPoint, trend
 from gradeline.model import Run, Storage
 from gradeline.rest_types import (
     CaseChange,

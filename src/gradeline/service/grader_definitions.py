@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gradeline import graders
-from gradeline.engine.event_loop import wait_for
+from gradeline.engine.lifecycle import wait_for
 from gradeline.errors import ConfigError, DataError, Problem
 from gradeline.graders.registry import ALIASES, registry
 from gradeline.model import GraderProtocol, clean_data, clean_text, quote

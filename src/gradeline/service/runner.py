@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 from gradeline.engine.components import Access, WorkerObserver
 from gradeline.engine.definition import RunDefinition
-from gradeline.engine.event_loop import RunLoop
-from gradeline.engine.lifecycle import Engine, RunObserver, execute_run, local_engine
+from gradeline.engine.lifecycle import Engine, RunLoop, RunObserver, execute_run, local_engine
 from gradeline.engine.orchestrate import plan_stored_run
 from gradeline.errors import ConfigError, GradelineError, Problem, StoreError
 from gradeline.service.claimed_run import CANCELLED, ClaimedRun, release_quietly

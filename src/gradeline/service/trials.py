@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from gradeline import extractors, graders, targets
 from gradeline.engine.components import Access, bind_grader
 from gradeline.engine.definition import RunOptions
-from gradeline.engine.event_loop import wait_for
 from gradeline.engine.grade import GraderUse, Grading, UserGrader, grade_once
+from gradeline.engine.lifecycle import wait_for
 from gradeline.engine.plan import Graded
 from gradeline.engine.prepare import prepare
 from gradeline.errors import ConfigError, Fault, Outcome

@@ -380,11 +380,11 @@ def _at(opened: OpenedWorker, problem: Problem, shipped: bool) -> Problem:
 
 
 def _cannot_begin(error: Exception) -> ConfigError:
-    told = " ".join(str(error).split())
-    if "No module named 'gradeline" in told:
+    message = " ".join(str(error).split())
+    if "No module named 'gradeline" in message:
         reason = "a node of the cluster lacks gradeline; install it there: pip install 'gradeline[ray]'"
     else:
-        reason = f"no worker could be started: {told[-500:]}"
+        reason = f"no worker could be started: {message[-500:]}"
     return ConfigError(Problem("--engine ray", reason))
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from gradeline.engine.ranking import FEWEST
-from gradeline.engine.trend import LAST
+from gradeline.analysis.ranking import FEWEST
+from gradeline.analysis.trend import LAST
 from gradeline.errors import ConfigError
 from gradeline.rest_types import EvaluationComparison, RankedEvaluations, SuiteTrend
 from gradeline.service.auth import KeyScope, requires

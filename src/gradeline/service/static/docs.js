@@ -53,9 +53,9 @@ function parameters(list) {
 }
 
 function contents(title, content, spec, box) {
-  for (const [type, told] of Object.entries(content || {})) {
-    if (told.example !== undefined) box.append(json(`${title}, example (${type})`, told.example));
-    if (told.schema !== undefined) box.append(json(`${title}, schema (${type})`, resolve(told.schema, spec)));
+  for (const [type, body] of Object.entries(content || {})) {
+    if (body.example !== undefined) box.append(json(`${title}, example (${type})`, body.example));
+    if (body.schema !== undefined) box.append(json(`${title}, schema (${type})`, resolve(body.schema, spec)));
   }
 }
 

@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from gradeline import graders
 from gradeline.adapters.costs import Price, assumed_prices, flat_price
+from gradeline.analysis.trend import runs_of_suite
 from gradeline.engine.aggregate import measured_summary
 from gradeline.engine.comparison import is_same_grader, overlap, paired_scores, read_scores
 from gradeline.engine.definition import Rules, RunOptions, requested_concurrency
-from gradeline.engine.trend import runs_of_suite
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage, quote
 from gradeline.stats import cases_to_decide, minimum_detectable_effect

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from gradeline.analysis.ranking import all_runs
 from gradeline.engine.aggregate import GraderSummary, measured_summary
 from gradeline.engine.comparison import target_differences
 from gradeline.engine.definition import Rules, run_data
-from gradeline.engine.ranking import all_runs
 from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.model import Run, RunGrader, Storage, quote
 from gradeline.stats.paired import Range

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradeline.engine.ranking import compare_many, find_group, find_runs, read_matrix
+from gradeline.analysis.ranking import compare_many, find_group, find_runs, read_matrix
 from gradeline.errors import ConfigError, Fault
 from gradeline.model import (
     ErrorInfo,
