@@ -99,9 +99,11 @@ class RayCluster:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
+    """A port outside the range from which the system picks ports for connections: nothing takes it before Ray does."""
+    while True:
+        with suppress(OSError), socket.create_server(("127.0.0.1", 20_000 + secrets.randbelow(10_000))) as server:
+            port: int = server.getsockname()[1]
+            return port
 
 
 def _kill_session(session: int) -> None:
