@@ -38,6 +38,8 @@ class Outcome(StrEnum):
     """The grader failed: there is no score."""
     SKIPPED = "skipped"
     """The agent call failed: there is nothing to grade."""
+    NOT_APPLICABLE = "not_applicable"
+    """The grader does not apply to this case, which is outside its coverage."""
 
 
 class Fault(StrEnum):

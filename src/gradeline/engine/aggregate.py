@@ -115,6 +115,8 @@ class GraderSummary(msgspec.Struct, frozen=True):
     failed: int
     errors: int
     skipped: int
+    not_applicable: int = 0
+    """Cases that the grader leaves out; not in ``total``."""
     self_reported_errors: int = 0
     judges: tuple[str, ...] = ()
     """The models that the scores come from."""
@@ -392,6 +394,7 @@ def _grader_summary(grader: RunGrader, counts: GraderCounts | None, total: int) 
     outcomes: Mapping[str, int] = counts.outcomes if counts is not None else {}
     passed, failed = outcomes.get(Outcome.PASS, 0), outcomes.get(Outcome.FAIL, 0)
     scored = passed + failed
+    not_applicable = outcomes.get(Outcome.NOT_APPLICABLE, 0)
     mean = counts.score_sum / scored if counts is not None and scored else None
     mean_ci = score_sums_interval(scored, counts.score_sum, counts.score_squares) if counts and scored else None
     return GraderSummary(
@@ -405,11 +408,12 @@ def _grader_summary(grader: RunGrader, counts: GraderCounts | None, total: int) 
         pass_rate=passed / scored if scored else None,
         pass_rate_ci=_bounds(wilson(passed, scored)) if scored > 1 else None,
         scored=scored,
-        total=total,
+        total=total - not_applicable,
         passed=passed,
         failed=failed,
         errors=outcomes.get(Outcome.ERROR, 0),
         skipped=outcomes.get(Outcome.SKIPPED, 0),
+        not_applicable=not_applicable,
     )
 
 

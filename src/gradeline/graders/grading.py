@@ -186,3 +186,8 @@ def error_grade(
 def skipped_grade(kind: str, fingerprint: str) -> Grade:
     """The grade of a failed call: there is nothing to grade."""
     return Grade(kind, fingerprint, Outcome.SKIPPED)
+
+
+def not_applicable_grade(kind: str, fingerprint: str, reason: str | None = None) -> Grade:
+    """The grade of a case to which the grader does not apply: outside its coverage, neither passed nor failed."""
+    return Grade(kind, fingerprint, Outcome.NOT_APPLICABLE, rationale=reason)

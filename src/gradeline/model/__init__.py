@@ -8,7 +8,7 @@ from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.llm import EmbeddingAdapter, GradingResult, Judge, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.protocols import AsyncGrader, Extractor, GraderProtocol, MeteredResult, Storage, Target
 from gradeline.model.record import GradeKey, Record, ResponseKey, digest_of, from_json, sample_digest, to_json
-from gradeline.model.response import ErrorInfo, Response, Usage
+from gradeline.model.response import Document, ErrorInfo, Response, Usage
 from gradeline.model.run import (
     Columns,
     Counts,
@@ -31,6 +31,7 @@ __all__ = [
     "Columns",
     "Config",
     "Counts",
+    "Document",
     "EarlyStopping",
     "EmbeddingAdapter",
     "ErrorInfo",

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gradeline.model.grade import Grade
-from gradeline.model.response import Response
+from gradeline.model.response import Document, Response
 from gradeline.model.sample import Sample
 from gradeline.model.text import clean_text
 
@@ -47,6 +47,12 @@ class GradeContext(msgspec.Struct, frozen=True):
         return truth if truth is None or (truth.isascii() and "\0" not in truth) else clean_text(truth).text
 
 
+    @property
+    def documents(self) -> tuple[Document, ...] | None:
+        """What the agent retrieved for its answer; None if that is unknown."""
+        return None if self.response is None else self.response.documents
+
+
 def copy_data(value: Any) -> Any:
     """A deep copy of JSON data."""
     if type(value) is dict:
@@ -70,6 +76,7 @@ def copy_sample(sample: Sample) -> Sample:
         sample.tags,
         sample.rubric,
         sample.rubric_path,
+        checks=copy_data(sample.checks) if sample.checks else msgspec.UNSET,
     )
 
 

@@ -184,7 +184,7 @@ class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     """The grade of one case by one grader, as stored.
 
     ``pass`` and ``fail`` have a score; ``error`` has an error instead; ``skipped`` has neither, because the agent call
-    failed and there was nothing to grade.
+    failed and there was nothing to grade, and neither has ``not_applicable``: the grader leaves this case out.
     """
 
     kind: str

@@ -80,11 +80,21 @@ class ErrorInfo(msgspec.Struct, frozen=True):
     traceback: str | None = None
 
 
+class Document(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text that the agent retrieved for its answer; ``score`` is its rank score, as the agent reported it."""
+
+    text: str = ""
+    id: str | None = None
+    score: float | None = None
+
+
 class Response(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     """The result of one agent call.
 
     A success has a text, which may be empty; anything else has an ``error``. ``cleaned``: the text had characters that
-    cannot be stored and were replaced. ``output``: what a Python agent printed.
+    cannot be stored and were replaced. ``output``: what a Python agent printed. ``stop_reason``: why the model ended
+    its answer, in the provider's word. ``documents``: what the agent retrieved, in its order; None if that is unknown,
+    empty if it retrieved nothing.
     """
 
     status: ResponseStatus = "success"
@@ -95,6 +105,8 @@ class Response(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
     error: ErrorInfo | None = None
     cleaned: bool = False
     output: str | None = None
+    stop_reason: str | None = None
+    documents: tuple[Document, ...] | None = None
 
     def __post_init__(self) -> None:
         if (self.status == "success") is not (self.error is None):

@@ -26,6 +26,8 @@ class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
 
     Unset (falsy, not stored): the case is its own cluster. Changing the cluster does not count as editing the case.
     """
+    checks: list[Any] | UnsetType = UNSET
+    """The case's own checks, for the grader ``checks``; unset (falsy, not stored) if it has none."""
 
     def __post_init__(self) -> None:
         # an explicit None is an empty mapping; unrolled because it runs for every row of a dataset
@@ -39,6 +41,8 @@ class Sample(msgspec.Struct, frozen=True, tag_field="schema", tag=1):
             msgspec.structs.force_setattr(self, "extra_vars", {})
         if self.cluster is None:
             msgspec.structs.force_setattr(self, "cluster", UNSET)
+        if self.checks is None:
+            msgspec.structs.force_setattr(self, "checks", UNSET)
 
     @property
     def case_key(self) -> str:
