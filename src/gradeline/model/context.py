@@ -46,7 +46,6 @@ class GradeContext(msgspec.Struct, frozen=True):
             truth = "\n".join(truth)
         return truth if truth is None or (truth.isascii() and "\0" not in truth) else clean_text(truth).text
 
-
     @property
     def documents(self) -> tuple[Document, ...] | None:
         """What the agent retrieved for its answer; None if that is unknown."""
