@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page, Request
+    from playwright.sync_api import Browser, Page, Request, Route
 
 CASES = 30
 
@@ -55,3 +55,25 @@ def _let_some_answer(agent: EchoAgent, page: Page) -> None:
     agent.wait_for(calls + 1)
     agent.may_answer.clear()
     page.get_by_text(f"0 of {CASES} responses").wait_for(state="detached")
+
+
+def test_a_run_that_ends_before_its_stream_opens_shows_how_it_ended(
+    open_page: Callable[..., Page], server: Server
+) -> None:
+    """The stream begins with a snapshot of the ended run, and the connection breaks after it."""
+    with EchoAgent() as agent:
+        agent.may_answer.clear()
+        gate = {"kind": "simple", "metric_key": "exact", "op": "gte", "value": 1}
+        run = server.data("POST", "/api/evaluations", {"suite": {**suite_of(agent, CASES), "gate": gate}})["id"]
+        page = open_page()
+
+        def end_first(route: Route) -> None:
+            agent.may_answer.set()
+            server.until_ended(run)
+            stream = route.fetch()
+            route.fulfill(response=stream, body=stream.text().partition("\n\n")[0] + "\n\n")
+
+        page.route("**/events", end_first)
+        page.goto(f"{server.url}/#/runs/{run}")
+        page.get_by_text("completed", exact=True).wait_for()
+        page.locator("[data-verdict]").filter(has_text="Passed").wait_for()
