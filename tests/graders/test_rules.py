@@ -250,7 +250,7 @@ class TestReferences:
         assert (outcome.outcome, outcome.score) == ("error", None)
         assert outcome.error is not None
         assert (outcome.error.type, outcome.error.message) == (
-            "ungradable",
+            "missing",
             "rules[0].value: $metadata.key is absent; the case's metadata keys are 'other'",
         )
 

@@ -41,15 +41,20 @@ class GradeContext(msgspec.Struct, frozen=True):
     @property
     def expected(self) -> str | None:
         """The expected value as one string; turns of a conversation are joined by newlines."""
-        truth = self.sample.ground_truth
-        if isinstance(truth, list):
-            truth = "\n".join(truth)
-        return truth if truth is None or (truth.isascii() and "\0" not in truth) else clean_text(truth).text
+        return expected_text(self.sample)
 
     @property
     def documents(self) -> tuple[Document, ...] | None:
         """What the agent retrieved for its answer; None if that is unknown."""
         return None if self.response is None else self.response.documents
+
+
+def expected_text(sample: Sample) -> str | None:
+    """The expected value of a case as one string; turns of a conversation are joined by newlines."""
+    truth = sample.ground_truth
+    if isinstance(truth, list):
+        truth = "\n".join(truth)
+    return truth if truth is None or (truth.isascii() and "\0" not in truth) else clean_text(truth).text
 
 
 def copy_data(value: Any) -> Any:

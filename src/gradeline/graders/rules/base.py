@@ -1,4 +1,4 @@
-"""Base class of rules, references to values of the case, and the text under test."""
+"""Base class of rules, their values, and the text under test."""
 
 from __future__ import annotations
 
@@ -10,16 +10,10 @@ from typing import Annotated
 import msgspec
 
 from gradeline.errors import Problem, UngradableError
+from gradeline.graders.case_values import REFERENCES, case_value, is_reference
 from gradeline.model import GradeContext, clean_text, described, quote
 from gradeline.parsing.isolation import needs_worker, too_costly
 from gradeline.parsing.patterns import PatternError, compile_pattern, nfc
-
-REFERENCES = "$expected, $input or $metadata.key"
-_SHAPE = r"^\$(expected|input|metadata\..+)$"
-# Only in the JSON Schema, checked by `reference_faults`: Meta(pattern=...) in a union with a list crashes the
-# interpreter in msgspec 0.22 (msgspec issue 717).
-Reference = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": _SHAPE})]
-"""``$expected``, ``$input`` or ``$metadata.key``: a value that comes from the case."""
 
 
 class Subject:
@@ -62,7 +56,9 @@ Text = Callable[[Subject], str]
 def text_value(value: str, *, case_sensitive: bool, path: str) -> Text:
     """Returns a rule's text: a literal normalized once, or a reference resolved for each case."""
     if is_reference(value):
-        return lambda subject: _normal(reference_text(look_up(value, subject, path), value, path), case_sensitive)
+        return lambda subject: _normal(
+            reference_text(case_value(value, subject.ctx, path), value, path), case_sensitive
+        )
     literal = _normal(value, case_sensitive)
     return lambda _: literal
 
@@ -72,7 +68,7 @@ def texts_value(value: list[str] | str, *, case_sensitive: bool, path: str) -> C
     if isinstance(value, str):
 
         def from_case(subject: Subject) -> list[str]:
-            found = look_up(value, subject, path)
+            found = case_value(value, subject.ctx, path)
             items = found if isinstance(found, list) else [found]
             return [_normal(reference_text(item, value, path), case_sensitive) for item in items]
 
@@ -87,7 +83,7 @@ def number_value(value: float | str, path: str) -> Callable[[Subject], float]:
         return lambda _: value
 
     def from_case(subject: Subject) -> float:
-        found = look_up(value, subject, path)
+        found = case_value(value, subject.ctx, path)
         try:
             if isinstance(found, bool):
                 raise ValueError
@@ -104,29 +100,8 @@ def reference_faults(field: str, value: object, expected: str) -> Iterator[Probl
         yield Problem(field, f"expected {expected}, {REFERENCES}, got {quote(value)}")
 
 
-def is_reference(value: str) -> bool:
-    return value in ("$expected", "$input") or (value.startswith("$metadata.") and len(value) > len("$metadata."))
-
-
-def look_up(reference: str, subject: Subject, path: str) -> object:
-    """The value of a reference in this case; a missing value is an error."""
-    sample = subject.ctx.sample
-    if reference == "$expected":
-        if subject.ctx.expected is None:
-            raise UngradableError(f"{path}: $expected is absent; the case has no ground_truth")
-        return subject.ctx.expected
-    if reference == "$input":
-        return "\n".join(sample.input) if isinstance(sample.input, list) else sample.input
-    key = reference.removeprefix("$metadata.")
-    if key in sample.metadata:
-        return sample.metadata[key]
-    found: object = sample.metadata
-    for part in key.split("."):
-        if not isinstance(found, dict) or part not in found:
-            known = ", ".join(map(repr, list(sample.metadata)[:10])) or "none"
-            raise UngradableError(f"{path}: {reference} is absent; the case's metadata keys are {known}")
-        found = found[part]
-    return found
+def _text_of(reference: str, subject: Subject, path: str) -> str:
+    return reference_text(case_value(reference, subject.ctx, path), reference, path)
 
 
 def reference_text(value: object, reference: str, path: str) -> str:

@@ -9,18 +9,8 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET
 
 from gradeline.errors import Problem, UngradableError
-from gradeline.graders.rules.base import (
-    REFERENCES,
-    Check,
-    PlainRule,
-    Reference,
-    Rule,
-    Subject,
-    is_reference,
-    look_up,
-    number_value,
-    reference_faults,
-)
+from gradeline.graders.case_values import REFERENCES, Reference, case_value, is_reference
+from gradeline.graders.rules.base import Check, PlainRule, Rule, Subject, number_value, reference_faults
 from gradeline.model import described, quote
 from gradeline.parsing.jmespath import BadPathError, JmesPath
 from gradeline.parsing.json_schema import SchemaError, compile_schema
@@ -94,7 +84,7 @@ class Json(Rule, frozen=True, tag="json"):
                 yield Problem("value", f"must be true or false (or omitted) with 'exists', got {quote(self.value)}")
         elif self.value is UNSET:
             yield Problem("value", f"is required with {self.operator!r}")
-        elif self.operator in _ORDERED and not _is_number(self.value) and not _is_reference(self.value):
+        elif self.operator in _ORDERED and not _is_number(self.value) and not is_reference(self.value):
             yield Problem("value", f"must be a number with {self.operator!r}, got {quote(self.value)}")
 
     @property
@@ -108,7 +98,7 @@ class Json(Rule, frozen=True, tag="json"):
         value, value_path = self.value, f"{path}.value"
 
         def check(subject: Subject) -> bool | None:
-            expected = look_up(value, subject, value_path) if _is_reference(value) else value
+            expected = case_value(value, subject.ctx, value_path) if is_reference(value) else value
             try:
                 found = expression.search(parse_fenced_json(subject.text))
             except NotJsonError:
@@ -124,10 +114,6 @@ class Json(Rule, frozen=True, tag="json"):
             return quote(JmesPath(self.path).search(parse_fenced_json(subject.text)), 80)
         except NotJsonError:
             return _json_reason(subject)
-
-
-def _is_reference(value: object) -> bool:
-    return isinstance(value, str) and is_reference(value)
 
 
 def _is_number(value: object) -> bool:

@@ -11,15 +11,12 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gradeline.errors import Problem, UngradableError
+from gradeline.graders.case_values import REFERENCES, Reference, case_value, is_reference
 from gradeline.graders.rules.base import (
-    REFERENCES,
     Check,
     PlainRule,
-    Reference,
     Rule,
     Subject,
-    is_reference,
-    look_up,
     number_value,
     pattern_faults,
     reference_faults,
@@ -178,7 +175,7 @@ class _RegexRule(Rule, frozen=True, kw_only=True):
         reference = self.value
 
         def find(subject: Subject) -> bool:
-            pattern = reference_text(look_up(reference, subject, path), reference, path)
+            pattern = reference_text(case_value(reference, subject.ctx, path), reference, path)
             try:
                 return compile_pattern(flags + pattern).search(subject.text) is not None
             except PatternError as error:
