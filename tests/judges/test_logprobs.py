@@ -7,7 +7,15 @@ from math import log
 import pytest
 
 from gradeline.adapters.chat import TokenLogprob
-from gradeline.judges.logprobs import ExpectedScore, Scale, expected_score, json_score_span, pattern_score_span
+from gradeline.judges.logprobs import (
+    ExpectedScore,
+    LabelScores,
+    Scale,
+    expected_score,
+    json_label_span,
+    json_score_span,
+    pattern_score_span,
+)
 
 WHOLE = Scale(1, 10, whole=True)
 
@@ -87,3 +95,19 @@ def test_position_of_the_score_in_json(text: str, place: tuple[int, int] | None)
 )
 def test_position_of_a_rating(text: str, place: tuple[int, int] | None) -> None:
     assert pattern_score_span(r"\[\[(\d+)\]\]", text) == place
+
+
+def test_labels_are_weighted_by_their_scores() -> None:
+    text = '{"label": "B"}'
+    tokens = [
+        TokenLogprob('{"label": "', 0.0),
+        likely("B", ("B", 0.6), ("b", 0.1), ("A", 0.3)),
+        TokenLogprob('"}', 0.0),
+    ]
+    found = expected_score(tokens, text, json_label_span(text), LabelScores({"a": 1.0, "b": 0.5}))
+    assert found.score == pytest.approx(0.65)
+
+
+def test_a_label_that_may_begin_a_longer_one_is_incomplete() -> None:
+    scores = LabelScores({"correct": 1.0, "correct in part": 0.5})
+    assert (scores.score_of("Correct"), scores.score_of("correct in part")) == (None, 0.5)

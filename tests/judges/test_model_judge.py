@@ -19,6 +19,7 @@ from gradeline.errors import ConfigError, Fault, GraderError, ProviderRefusedErr
 from gradeline.graders import create, registry
 from gradeline.judges.base import JudgeFailedError, OverBudgetError
 from gradeline.judges.model_judge import ModelJudge
+from gradeline.judges.panel import PanelGrader
 from gradeline.model import AsyncGrader, MeteredResult
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
@@ -275,6 +276,87 @@ class TestScoring:
         graded = result(served(server, behaviour, scoring="logprobs"), context(with_mark("It is Paris.", "right")))
         assert graded.score == 0.8
         assert (graded.metadata["scoring"], graded.metadata["scoring_reason"]) == ("mode", reason)
+
+
+FACTUALITY = {"A": 0.4, "B": 0.6, "C": 1, "D": 0, "E": 1}
+"""The labels of OpenAI's factuality template, with weights."""
+GRADES = {"good": 1, "fair": 0.5, "poor": 0}
+
+
+class TestLabels:
+    def test_the_label_decides_the_score_and_is_stored(self) -> None:
+        judge, adapter = scripted(
+            {"prompt": "Is it right?", "reply": {"choices": FACTUALITY}}, '{"label": "b", "rationale": "a superset"}'
+        )
+        graded = result(judge)
+        assert (graded.score, graded.rationale, graded.metadata["label"]) == (0.6, "a superset", "B")
+        request = adapter.calls[0].prompt
+        assert isinstance(request, ChatRequest)
+        assert request.response_schema is not None
+        assert request.response_schema["properties"]["label"] == {"type": "string", "enum": ["A", "B", "C", "D", "E"]}
+        assert 'exactly one of "A", "B", "C", "D", "E"' in adapter.calls[0].text
+
+    @pytest.mark.parametrize(
+        "reply",
+        [
+            '{"label": "F"}',
+            '{"label": "A or B"}',
+            '{"label": ["A"]}',
+            '{"label": null}',
+            '{"rationale": "A"}',
+            '{"label": "A"} {"label": "B"}',
+            '{"label": "A", "label": "B"}',
+            "I choose A",
+            "A B",
+            '{"score": 1.0}',
+        ],
+    )
+    def test_an_unknown_ambiguous_or_missing_label_is_no_score(self, reply: str) -> None:
+        judge, _ = scripted({"prompt": "x", "reply": {"choices": FACTUALITY}}, reply)
+        assert failure(judge)[0] == "invalid_reply"
+
+    def test_a_reply_that_is_only_a_label_counts(self) -> None:
+        judge, _ = scripted({"prompt": "x", "reply": {"choices": GRADES}}, " Fair\n")
+        graded = result(judge)
+        assert (graded.score, graded.metadata["label"]) == (0.5, "fair")
+
+    def test_samples_store_each_label(self) -> None:
+        config = {"prompt": "x", "reply": {"choices": GRADES}, "scoring": "samples", "samples": 3}
+        graded = result(scripted(config, "good", "poor", "fair")[0])
+        assert (graded.score, graded.metadata["label"], graded.metadata["labels"]) == (
+            0.5,
+            "fair",
+            ["good", "poor", "fair"],
+        )
+
+    def test_the_fingerprint_covers_labels_and_scores(self) -> None:
+        def of(choices: dict[str, float]) -> str:
+            return scripted({"prompt": "x", "reply": {"choices": choices}})[0].fingerprint
+
+        assert len({of(GRADES), of({**GRADES, "fair": 0.4}), of({"good": 1, "poor": 0})}) == 3
+
+    def test_a_served_judge_chooses_a_label(self, server: FakeJudge) -> None:
+        judge = served(server, reply={"choices": GRADES})
+        assert result(judge, context(with_mark("It is Paris.", "right"))).metadata["label"] == "good"
+        assert result(judge, context(with_mark("It is Rome.", "wrong"))).metadata["label"] == "poor"
+
+    def test_log_probabilities_of_labels_give_the_expected_score(self, server: FakeJudge) -> None:
+        judge = served(server, "coarse,n=11", scoring="logprobs", reply={"choices": GRADES})
+        graded = result(judge, context(with_mark("It is Paris.", "right")))
+        assert graded.metadata["scoring"] == "logprobs"
+        assert graded.score == pytest.approx(server.decisions[-1].expected, abs=1e-6)
+
+    @pytest.mark.parametrize("shape", ["two-objects", "missing-key", "single-quotes", "duplicate-key", "nested"])
+    def test_a_malformed_reply_of_a_server_is_no_score(self, server: FakeJudge, shape: str) -> None:
+        judge = served(server, shape, reply={"choices": GRADES})
+        assert failure(judge, context(with_mark("It is Paris.", "right")))[0] == "invalid_reply"
+
+    def test_members_of_a_panel_choose_labels(self) -> None:
+        config = {"prompt": "x", "reply": {"choices": GRADES}, "judges": [{"model": "m"}, {"model": "claude"}]}
+        panel = PanelGrader(config=config, adapters=[ScriptedAdapter("good"), ScriptedAdapter("poor")])
+        graded = panel.grade(context())
+        assert graded.score == 0.5
+        assert [one["label"] for one in graded.metadata["judges"]] == ["good", "poor"]
 
 
 class TestShippedRubrics:
@@ -564,7 +646,7 @@ class TestOptions:
             ),
             (
                 {"prompt": "x", "checklist": ["y"], "reply": {"pattern": "(x)", "min": 1, "max": 2}},
-                "checklist: conflicts with reply, where the prompt defines the format; keep one of them",
+                "checklist: conflicts with reply; keep one of them",
             ),
             (
                 {"checklist": ["y"], "scoring": "logprobs"},
@@ -573,6 +655,32 @@ class TestOptions:
             (
                 {"rubric": "helpfulness", "scoring": "logprobs"},
                 "scoring: logprobs needs one number, and helpfulness@1 is a checklist; use samples",
+            ),
+            (
+                {"prompt": "x", "reasoning": True, "reply": {"pattern": "(x)", "min": 1, "max": 2}},
+                "reasoning: conflicts with reply.pattern, where the prompt defines the format",
+            ),
+            (
+                {"prompt": "x", "reply": {}},
+                "reply.choices: is required: write choices: {label: score}, or pattern with min and max",
+            ),
+            ({"prompt": "x", "reply": {"pattern": "(x)", "min": 1}}, "reply.max: is required"),
+            ({"prompt": "x", "reply": {"choices": {"A": 1}}}, "reply.choices: has 1 labels; write 2 to 50"),
+            (
+                {"prompt": "x", "reply": {"choices": {"A": 1, "a": 0}}},
+                "reply.choices: 'a' and 'A' differ only in case; rename one of them",
+            ),
+            (
+                {"prompt": "x", "reply": {"choices": {"A": 1.5, "B": 0}}},
+                "reply.choices.A: must be a score from 0 to 1, got 1.5",
+            ),
+            (
+                {"prompt": "x", "reply": {"choices": {"": 1, "B": 0}}},
+                "reply.choices: invalid label '': use 1 to 50 characters on one line, trimmed",
+            ),
+            (
+                {"prompt": "x", "reply": {"choices": {"A": 1, "B": 0}, "min": 1}},
+                "reply.min: conflicts with choices, whose labels have scores; keep one of them",
             ),
             ({"prompt": "x", "samples": 3}, "samples: has no effect without scoring: samples"),
             ({"prompt": "x", "temprature": 1}, "temprature: unknown option; did you mean 'temperature'?"),

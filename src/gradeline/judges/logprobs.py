@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import exp
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from gradeline.adapters.chat import TokenLogprob
 from gradeline.parsing.patterns import compile_pattern, matches
@@ -15,7 +15,15 @@ ALTERNATIVES = 20
 _COMPLETE = 0.98
 """Minimum total probability of the returned alternatives."""
 _SCORE = re.compile(r'"score"\s*:\s*(?P<value>-?\d+(?:\.\d+)?)')
+_LABEL = re.compile(r'"label"\s*:\s*"(?P<value>[^"\\]*)"')
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+class Scores(Protocol):
+    """What the tokens of a reply are worth."""
+
+    def score_of(self, text: str) -> float | None:
+        """The score in 0..1 of a complete verdict; None for text that is none, or that may begin a longer one."""
 
 
 class Scale(NamedTuple):
@@ -24,6 +32,24 @@ class Scale(NamedTuple):
     low: float = 0.0
     high: float = 1.0
     whole: bool = False
+
+    def score_of(self, text: str) -> float | None:
+        # unless only integers are valid, ``0`` may begin ``0.5``
+        if not _NUMBER.fullmatch(text) or not (self.whole or "." in text):
+            return None
+        value = float(text)
+        return (value - self.low) / (self.high - self.low) if self.low <= value <= self.high else None
+
+
+class LabelScores(NamedTuple):
+    """The scores of labels by their case-folded text."""
+
+    scores: Mapping[str, float]
+
+    def score_of(self, text: str) -> float | None:
+        label = text.casefold()
+        longer = any(other != label and other.startswith(label) for other in self.scores)
+        return None if longer else self.scores.get(label)
 
 
 class ExpectedScore(NamedTuple):
@@ -39,6 +65,12 @@ def json_score_span(text: str) -> tuple[int, int] | None:
     return found[0] if len(found) == 1 else None
 
 
+def json_label_span(text: str) -> tuple[int, int] | None:
+    """Start and end of the label in a JSON reply; None unless there is exactly one."""
+    found = [match.span("value") for match in _LABEL.finditer(text)]
+    return found[0] if len(found) == 1 else None
+
+
 def pattern_score_span(pattern: str, text: str) -> tuple[int, int] | None:
     """Start and end of the rating that a pattern finds; None unless there is exactly one."""
     found = list(matches(compile_pattern(pattern), text))
@@ -51,7 +83,7 @@ def pattern_score_span(pattern: str, text: str) -> tuple[int, int] | None:
 
 
 def expected_score(
-    tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int] | None, scale: Scale
+    tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int] | None, scores: Scores
 ) -> ExpectedScore:
     """The mean of the alternatives to the score's token, weighted by probability.
 
@@ -64,13 +96,14 @@ def expected_score(
     token = _token_at(tokens, text, span)
     if token is None:
         return ExpectedScore(None, "the score is not one token of the reply")
-    likely = [(float(text), exp(logprob)) for text, logprob in _numbers(token, scale)]
-    likely = [(value, share) for value, share in likely if scale.low <= value <= scale.high]
+    alternatives = dict(token.top) or {token.token: token.logprob}
+    found = [(scores.score_of(text.strip()), exp(logprob)) for text, logprob in alternatives.items()]
+    likely = [(score, share) for score, share in found if score is not None]
     total = sum(share for _, share in likely)
     if total < _COMPLETE:
         return ExpectedScore(None, f"the returned alternatives cover only {total:.0%} of the probability")
-    mean = sum(value * share for value, share in likely) / total
-    return ExpectedScore(min(1.0, max(0.0, (mean - scale.low) / (scale.high - scale.low))))
+    mean = sum(score * share for score, share in likely) / total
+    return ExpectedScore(min(1.0, max(0.0, mean)))
 
 
 def _token_at(tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int]) -> TokenLogprob | None:
@@ -84,13 +117,3 @@ def _token_at(tokens: Sequence[TokenLogprob], text: str, span: tuple[int, int]) 
             return token
         at = end
     return None
-
-
-def _numbers(token: TokenLogprob, scale: Scale) -> list[tuple[str, float]]:
-    """The alternatives that are complete numbers: unless only integers are valid, ``0`` may begin ``0.5``."""
-    alternatives = dict(token.top) or {token.token: token.logprob}
-    return [
-        (text.strip(), logprob)
-        for text, logprob in alternatives.items()
-        if _NUMBER.fullmatch(text.strip()) and (scale.whole or "." in text)
-    ]

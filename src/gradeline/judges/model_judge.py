@@ -47,8 +47,8 @@ from gradeline.judges.prompts import (
     shipped_rubric,
     with_submission,
 )
-from gradeline.judges.reply_formats import ChecklistFormat, Item, PatternFormat, ReplyFormat, ScoreFormat
-from gradeline.judges.reply_parsing import JudgeVerdict, PatternReply, require_reply
+from gradeline.judges.reply_formats import ChecklistFormat, Item, LabelFormat, PatternFormat, ReplyFormat, ScoreFormat
+from gradeline.judges.reply_parsing import JudgeVerdict, require_reply
 from gradeline.model import GradeContext, GradeResult, Message, MeteredResult, Sample, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
@@ -211,6 +211,10 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
             metadata["rubric"] = rubric.id
         if nearest.raw_score is not None:
             metadata["raw_score"] = nearest.raw_score
+        if nearest.label is not None:
+            metadata["label"] = nearest.label
+            if len(verdicts) > 1:
+                metadata["labels"] = [verdict.label for verdict in verdicts]
         if isinstance(rubric.reply_format, ChecklistFormat):
             metadata["checklist"] = rubric.reply_format.answers(nearest)
         notes = [*notes_metadata(answers), *unfilled(rubric.text, case)]
@@ -253,8 +257,11 @@ def rubric_of(options: PromptOptions, folder: Path | None) -> Rubric:
 
 def reply_format_of(options: PromptOptions) -> ReplyFormat:
     """The reply format that the options request."""
-    if options.reply is not None:
-        return PatternFormat(PatternReply(options.reply.pattern, options.reply.min, options.reply.max))
+    if options.reply is not None and options.reply.choices:
+        return LabelFormat(options.reply.choices, options.reasoning)
+    rating = None if options.reply is None else options.reply.pattern_reply()
+    if rating is not None:
+        return PatternFormat(rating)
     if options.checklist:
         items = [Item(one) if isinstance(one, str) else Item(one.question, one.weight) for one in options.checklist]
         return ChecklistFormat(items, options.reasoning)

@@ -22,6 +22,7 @@ _RETIRED_DEFAULT = "earlier releases used gpt-4o-mini, which OpenAI retires on 1
 DEFAULT_TIMEOUT_S = 120.0
 DEFAULT_SAMPLES = 5
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+MAX_LABELS, MAX_LABEL_CHARS = 50, 50
 _MAX_PROMPT_BYTES = 1_000_000
 
 _Text = Annotated[str, Meta(min_length=1)]
@@ -85,19 +86,60 @@ class CallOptions(Config, frozen=True, kw_only=True):
 
 
 class ReplyOptions(Config, frozen=True, kw_only=True):
-    """A rating in free text instead of JSON."""
+    """One of several labels, or a rating in free text, instead of a score."""
 
+    choices: Annotated[
+        dict[str, float],
+        described("Labels of which the judge replies with exactly one, each with its score from 0 to 1."),
+    ] = field(default_factory=dict)
     pattern: Annotated[
-        str, described("RE2 pattern whose only group is the number, such as \\[\\[(\\d+)\\]\\].", min_length=1)
-    ]
-    min: Annotated[float, described("Worst rating; scores 0.0.")]
-    max: Annotated[float, described("Best rating; scores 1.0.")]
+        _Text | None, described("RE2 pattern whose only group is the number, such as \\[\\[(\\d+)\\]\\].")
+    ] = None
+    min: Annotated[float | None, described("Worst rating of pattern; scores 0.0.")] = None
+    max: Annotated[float | None, described("Best rating of pattern; scores 1.0.")] = None
 
     def faults(self) -> Iterator[Problem]:
+        if self.choices:
+            yield from label_faults(self.choices)
+            for name in ("pattern", "min", "max"):
+                if getattr(self, name) is not None:
+                    yield Problem(name, "conflicts with choices, whose labels have scores; keep one of them")
+            return
+        missing = [name for name in ("pattern", "min", "max") if getattr(self, name) is None]
+        if len(missing) == 3:
+            yield Problem("choices", "is required: write choices: {label: score}, or pattern with min and max")
+            return
+        for name in missing:
+            yield Problem(name, "is required")
         try:
-            PatternReply(self.pattern, self.min, self.max)
+            self.pattern_reply()
         except ConfigError as error:
             yield from error.problems
+
+    def pattern_reply(self) -> PatternReply | None:
+        """The rating's pattern; `ConfigError` if it is invalid, None if it is not complete."""
+        if self.pattern is None or self.min is None or self.max is None:
+            return None
+        return PatternReply(self.pattern, self.min, self.max)
+
+
+def label_faults(choices: dict[str, float]) -> Iterator[Problem]:
+    """Problems of the labels that a judge may reply with."""
+    if not 2 <= len(choices) <= MAX_LABELS:
+        yield Problem("choices", f"has {len(choices)} labels; write 2 to {MAX_LABELS}")
+    seen: dict[str, str] = {}
+    for label, score in choices.items():
+        if not 1 <= len(label) <= MAX_LABEL_CHARS or label != label.strip() or not label.isprintable():
+            yield Problem(
+                "choices", f"invalid label {quote(label)}: use 1 to {MAX_LABEL_CHARS} characters on one line, trimmed"
+            )
+        elif '"' in label or "\\" in label:
+            yield Problem("choices", f"invalid label {quote(label)}: leave out quotation marks and backslashes")
+        if not 0 <= score <= 1:
+            yield Problem(f"choices.{label}", f"must be a score from 0 to 1, got {score!r}")
+        earlier = seen.setdefault(label.casefold(), label)
+        if earlier != label:
+            yield Problem("choices", f"{quote(label)} and {quote(earlier)} differ only in case; rename one of them")
 
 
 class CheckOption(Config, frozen=True, kw_only=True):
@@ -121,9 +163,10 @@ class PromptOptions(CallOptions, frozen=True, kw_only=True):
     ] = None
     system_prompt: SystemPrompt = None
     rubric_vars: RubricVars = field(default_factory=dict)
-    reply: Annotated[ReplyOptions | None, described("Read a rating such as [[8]] from free text instead of JSON.")] = (
-        None
-    )
+    reply: Annotated[
+        ReplyOptions | None,
+        described("Read one of several labels (choices), or a rating such as [[8]] in free text (pattern)."),
+    ] = None
     checklist: Annotated[
         list[str | CheckOption], described("Yes/no questions; the score is the weighted share of yes.", max_length=50)
     ] = field(default_factory=list)
@@ -145,9 +188,10 @@ class PromptOptions(CallOptions, frozen=True, kw_only=True):
         yield from self._faults_of_rubric()
         if self.reply is not None:
             yield from (fault.within("reply") for fault in self.reply.faults())
-            for name, value in (("checklist", self.checklist), ("reasoning", self.reasoning)):
-                if value:
-                    yield Problem(name, "conflicts with reply, where the prompt defines the format; keep one of them")
+            if self.checklist:
+                yield Problem("checklist", "conflicts with reply; keep one of them")
+            if self.reasoning and self.reply.pattern is not None:
+                yield Problem("reasoning", "conflicts with reply.pattern, where the prompt defines the format")
         if self.checklist and self.scoring == "logprobs":
             yield Problem("scoring", "logprobs needs one number in the reply, but a checklist has none; use samples")
         if self.samples is not None and self.scoring != "samples":

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from gradeline.judges.logprobs import Scale, json_score_span, pattern_score_span
+from gradeline.judges.logprobs import (
+    LabelScores,
+    Scale,
+    Scores,
+    json_label_span,
+    json_score_span,
+    pattern_score_span,
+)
 from gradeline.judges.reply_parsing import (
     InvalidReply,
     JudgeVerdict,
@@ -17,7 +24,7 @@ from gradeline.judges.reply_parsing import (
 )
 from gradeline.model.text import quote
 
-SCORE, RATIONALE = "score", "rationale"
+SCORE, RATIONALE, LABEL = "score", "rationale", "label"
 _NUMBER: Mapping[str, Any] = {"type": "number", "minimum": 0, "maximum": 1}
 _TEXT: Mapping[str, Any] = {"type": "string"}
 _BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
@@ -33,7 +40,7 @@ class ReplyFormat(Protocol):
     def schema(self) -> Mapping[str, Any] | None: ...
 
     @property
-    def scale(self) -> Scale: ...
+    def scale(self) -> Scores: ...
 
     def read(self, text: str) -> JudgeVerdict:
         """Parse the reply; `ReplyError` if it holds no verdict."""
@@ -152,6 +159,52 @@ class PatternFormat:
 
     def score_span(self, text: str) -> tuple[int, int] | None:
         return pattern_score_span(self.reply.pattern, text)
+
+
+@dataclass(frozen=True)
+class LabelFormat:
+    """JSON with one of several labels, each of which has a score; a reply that is nothing but a label counts too.
+
+    Labels are compared without case.
+    """
+
+    choices: Mapping[str, float]
+    reasoning: bool = False
+
+    @property
+    def instruction(self) -> str:
+        labels = ", ".join(f'"{label}"' for label in self.choices)
+        label = f'"{LABEL}", exactly one of {labels}'
+        if self.reasoning:
+            return f'{_ONE_OBJECT} first "{RATIONALE}", a text that weighs the labels, then {label}.'
+        return f'{_ONE_OBJECT} first {label}, then "{RATIONALE}", a short text that says why.'
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return object_schema(_ordered({LABEL: {"type": "string", "enum": list(self.choices)}}, self.reasoning))
+
+    @property
+    def scale(self) -> LabelScores:
+        return LabelScores({label.casefold(): score for label, score in self.choices.items()})
+
+    def read(self, text: str) -> JudgeVerdict:
+        bare = self._label(text)
+        if bare is not None:
+            return JudgeVerdict(self.choices[bare], "", label=bare)
+        data = read_object(text)
+        label = self._label(data.get(LABEL))
+        if label is None:
+            found = f"has the label {quote(data[LABEL], 80)}" if LABEL in data else f"lacks {LABEL!r}"
+            labels = ", ".join(map(quote, self.choices))
+            raise InvalidReply(f"the judge's reply {found}; it must be one of {labels}: {quote(text, 300)}", text)
+        return JudgeVerdict(self.choices[label], bounded_notes(data.get(RATIONALE)), data=data, label=label)
+
+    def _label(self, text: object) -> str | None:
+        folded = text.strip().casefold() if isinstance(text, str) else None
+        return next((label for label in self.choices if label.casefold() == folded), None)
+
+    def score_span(self, text: str) -> tuple[int, int] | None:
+        return json_label_span(text)
 
 
 _ONE_OBJECT = "Reply with one JSON object and nothing else:"

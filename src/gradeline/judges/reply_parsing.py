@@ -83,12 +83,16 @@ class EmptyReply(ReplyError):  # noqa: N818
 
 
 class JudgeVerdict(NamedTuple):
-    """A judge's verdict. ``raw_score`` is the number before scaling to 0..1, if scaled; ``data`` the whole object."""
+    """A judge's verdict. ``raw_score`` is the number before scaling to 0..1, if scaled; ``data`` the whole object.
+
+    ``label`` is the one that the judge chose, if it chooses among labels.
+    """
 
     score: float
     notes: str
     raw_score: float | None = None
     data: Mapping[str, Any] = MappingProxyType({})
+    label: str | None = None
 
 
 def require_reply(response: LLMResponse) -> str:

@@ -75,10 +75,14 @@ class ReplyForm(NamedTuple):
     schema: Schema | None = None
     checks: tuple[str, ...] = ()
     """The yes/no questions of a checklist, which replace the score."""
+    choices: tuple[str, ...] = ()
+    """Labels from best to worst, evenly spaced, which replace the score."""
 
     def grid(self, digits: int, levels: int | None) -> ScoreGrid:
         if self.checks:
             return ScoreGrid(len(self.checks) + 1)
+        if self.choices:
+            return ScoreGrid(len(self.choices))
         if self.whole and levels is None:
             return ScoreGrid(max(2, round(self.high - self.low) + 1), self.low, self.high, whole=True)
         return ScoreGrid(levels or 10**digits + 1, self.low, self.high, self.whole)
@@ -110,6 +114,8 @@ def draft_reply(
     """The draft of the reply; ``draws`` choose which questions of a checklist are met, by default the first ones."""
     number = grid.number(grid.nearest(verdict.score))
     value: object = _label(form.labels, verdict.winner) if form.pair else number
+    if form.choices:
+        value = form.choices[::-1][grid.nearest(verdict.score)]
     if form.schema is not None:
         filled = {name: _fill(name, part, verdict, shown) for name, part in _properties(form.schema).items()}
         verdict_fields = _checked(form, grid.nearest(verdict.score), draws) if form.checks else {form.key: value}
@@ -124,7 +130,7 @@ def draft_reply(
         verdict.score,
         form.low,
         form.high,
-        form.pair,
+        form.pair or bool(form.choices),
         form.brackets,
     )
 
@@ -138,6 +144,8 @@ def _checked(form: ReplyForm, met: int, draws: Draws | None) -> dict[str, object
 def _contrary(form: ReplyForm, verdict: FakeVerdict, grid: ScoreGrid) -> object:
     if form.pair:
         return form.labels[0 if verdict.winner == "second" else 1]
+    if form.choices:
+        return form.choices[-1 if verdict.score >= 0.5 else 0]
     return grid.number(0 if verdict.score >= 0.5 else grid.steps - 1)
 
 
@@ -165,6 +173,9 @@ def _of_words(around: str) -> ReplyForm:
 def _of_schema(schema: Schema, shown: Sequence[ShownAnswer]) -> ReplyForm | None:
     properties = _properties(schema)
     notes = next((name for name, part in properties.items() if _kind(part) == "string" and "enum" not in part), None)
+    for name, part in properties.items():
+        if name == "label" and "enum" in part:
+            return ReplyForm(pair=False, key=name, notes=notes, choices=tuple(part["enum"]), schema=schema)
     for name, part in properties.items():
         labels = _pair_labels(part, shown)
         if labels:
@@ -494,13 +505,16 @@ def _tokens(
     draft: ReplyDraft,
     text: str,
 ) -> tuple[Token, ...]:
-    value = str(draft.value) if form.pair else json.dumps(draft.value)
+    value = str(draft.value) if draft.pair else json.dumps(draft.value)
     before = "[[" if form.brackets else f'"{form.key}":'
     start = text.find(before)
     at = text.find(value, start + len(before)) if start >= 0 else -1
     likely: list[WeightedText] = []
     if request.top_logprobs is not None and form.pair:
         likely = label_distribution(form, verdict, behaviour.spread)
+    elif request.top_logprobs is not None and form.choices:
+        shares = score_distribution(grid, verdict.score, behaviour.spread)
+        likely = [(label, share) for label, (_, share) in zip(form.choices[::-1], shares, strict=True)]
     elif request.top_logprobs is not None:
         likely = score_distribution(grid, verdict.score, behaviour.spread)
-    return tokenise(text, at, value, likely, split=behaviour.score_tokens == "split" and not form.pair)
+    return tokenise(text, at, value, likely, split=behaviour.score_tokens == "split" and not draft.pair)
