@@ -197,6 +197,12 @@ class PromptOptions(CallOptions, frozen=True, kw_only=True):
         if self.samples is not None and self.scoring != "samples":
             yield Problem("samples", "has no effect without scoring: samples")
 
+    @classmethod
+    def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        reply = schema["$defs"][ReplyOptions.__name__]
+        reply["oneOf"] = [{"required": ["choices"]}, {"required": ["pattern", "min", "max"]}]
+        return schema
+
     def _faults_of_rubric(self) -> Iterator[Problem]:
         if self.rubric is None:
             return
