@@ -222,6 +222,14 @@ def test_every_documented_condition_is_known() -> None:
             "any",
             "none",
             "at_least",
+            "weighted",
+            "contains_json",
+            "edit_distance_max",
+            "is_xml",
+            "contains_xml",
+            "is_html",
+            "contains_html",
+            "is_refusal",
         ]
     )
 
@@ -493,7 +501,7 @@ class TestAlgebra:
         expected = sum(weight for weight, held in zip(weights, each, strict=True) if held) / sum(weights)
         assert result.score == pytest.approx(expected)
         assert 0.0 <= result.score <= 1.0
-        assert result.passed is all(each)
+        assert result.passed is all(held or not weight for weight, held in zip(weights, each, strict=True))
 
     @given(st.lists(trees, min_size=1, max_size=4), texts)
     def test_a_definition_survives_storage(self, rules: list[dict[str, Any]], text: str) -> None:

@@ -88,7 +88,12 @@ class Declaration(Generic[C]):
     @cached_property
     def fingerprint(self) -> str:
         """Digest of kind, version and options; writing out a default does not change it."""
-        return fingerprint(self.noun, self.kind, self.version, canonical_options(self.options))
+        return fingerprint(self.noun, self.kind, self.version_of(self.options), canonical_options(self.options))
+
+    @classmethod
+    def version_of(cls, options: C) -> int:  # noqa: ARG003
+        """The version that these options got their meaning in; earlier than `version` if later ones left them as is."""
+        return cls.version
 
     @classmethod
     def describe(cls) -> dict[str, Any]:

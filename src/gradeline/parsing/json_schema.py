@@ -31,13 +31,15 @@ class Schema:
     Validation raises `NeedsIsolationError` if it may take too much time or memory for this process.
     """
 
-    def __init__(self, schema: dict[str, Any] | bool) -> None:
+    def __init__(self, schema: dict[str, Any] | bool, *, formats: bool = False) -> None:
+        """``formats``: whether ``format`` is checked too."""
         self._schema = schema
+        self._formats = formats
         self._cost = schema_cost(schema)
         self._cheap_chars = MOST_NS / self._cost.ns_per_char if self._cost.ns_per_char else inf
         self._validator: _Validator | None = None
         if self._compiles_here:
-            self._validator = _compile(schema)
+            self._validator = _compile(schema, formats)
         else:
             _check_form(schema)
 
@@ -82,7 +84,7 @@ class Schema:
     def _engine(self) -> _Validator:
         if self._validator is None:
             self._require_bound(self._cost.compile_ns)
-            self._validator = _compile(self._schema)
+            self._validator = _compile(self._schema, self._formats)
         return self._validator
 
     def _require_bound(self, nanoseconds: float) -> None:
@@ -102,7 +104,7 @@ class _Validator(Protocol):
     def iter_errors(self, instance: Any) -> Any: ...
 
 
-def compile_schema(schema: object) -> Schema:
+def compile_schema(schema: object, *, formats: bool = False) -> Schema:
     """Compile a schema; `SchemaError` if it is invalid.
 
     If compiling takes long, its patterns are only checked on use, in a worker process.
@@ -113,15 +115,17 @@ def compile_schema(schema: object) -> Schema:
         clean: Any = clean_data(schema, "schema")
     except DataError as error:
         raise SchemaError(str(error)) from None
-    return Schema(clean)
+    return Schema(clean, formats=formats)
 
 
-def _compile(schema: dict[str, Any] | bool) -> _Validator:
+def _compile(schema: dict[str, Any] | bool, formats: bool) -> _Validator:
     import jsonschema_rs  # keeps start-up light
 
     try:
         options = jsonschema_rs.RegexOptions()
-        return jsonschema_rs.validator_for(schema, pattern_options=options, retriever=_fetch_nothing)
+        return jsonschema_rs.validator_for(
+            schema, pattern_options=options, retriever=_fetch_nothing, validate_formats=formats or None
+        )
     except (ValueError, jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError) as error:
         raise _as_schema_error(error) from None
 

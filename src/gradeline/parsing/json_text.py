@@ -85,13 +85,21 @@ def parse_fenced_json(text: str) -> Any:
 
 def find_json(text: str) -> Any:
     """The first JSON object or array: the whole text, else a fenced block, else within prose."""
+    for found in all_json(text):
+        return found
+    raise NotJsonError("no JSON object or array found")
+
+
+def all_json(text: str) -> Iterator[Any]:
+    """Every JSON value of a text: the whole text if it is one, else those of fenced blocks and those within prose."""
     try:
-        return parse_json(text)
+        yield parse_json(text)
+        return
     except NotJsonError:
         pass
     for block in _fenced_blocks(text):
         try:
-            return parse_json(block)
+            yield parse_json(block)
         except NotJsonError:
             continue
     decoder = json.JSONDecoder(parse_constant=_refuse_constant)
@@ -103,12 +111,15 @@ def find_json(text: str) -> Any:
         position = start.end()
         try:
             _, end = decoder.raw_decode(text, start.start())
-            return parse_json(text[start.start() : end])
+            found = parse_json(text[start.start() : end])
         except json.JSONDecodeError as error:
             read += error.pos - start.start()
         except (ValueError, RecursionError):
             read += len(text) - start.start()  # the position is unknown
-    raise NotJsonError("no JSON object or array found")
+        else:
+            read += end - start.start()
+            position = end
+            yield found
 
 
 def _fenced_blocks(text: str) -> Iterator[str]:

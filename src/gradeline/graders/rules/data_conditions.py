@@ -14,41 +14,65 @@ from gradeline.graders.rules.base import Check, PlainRule, Rule, Subject, number
 from gradeline.model import described, quote
 from gradeline.parsing.jmespath import BadPathError, JmesPath
 from gradeline.parsing.json_schema import SchemaError, compile_schema
-from gradeline.parsing.json_text import NotJsonError, json_equal, parse_fenced_json
+from gradeline.parsing.json_text import NotJsonError, all_json, json_equal, parse_fenced_json, parse_json
 from gradeline.parsing.numbers import NumberTooLargeError, find_number, show_number
 
 
-class IsJson(PlainRule, frozen=True, tag="is_json"):
+class _WholeJsonRule(Rule, frozen=True):
+    fenced: Annotated[bool, described("Allow a code fence around the JSON (default true).")] = True
+
+    def parse(self, subject: Subject) -> Any:
+        """The text as JSON; `NotJsonError` if it is not."""
+        return parse_fenced_json(subject.text) if self.fenced else parse_json(subject.text)
+
+    def reason(self, subject: Subject) -> str:
+        try:
+            self.parse(subject)
+        except NotJsonError as error:
+            return f"not JSON: {error}"
+        return subject.shown
+
+
+class IsJson(_WholeJsonRule, PlainRule, frozen=True, tag="is_json"):
     """The text is JSON; a code fence around it is allowed."""
 
     def holds(self, subject: Subject) -> bool:
         try:
-            parse_fenced_json(subject.text)
+            self.parse(subject)
         except NotJsonError:
             return False
         return True
 
     def seen(self, subject: Subject) -> str:
-        return _json_reason(subject)
+        return self.reason(subject)
 
 
-class JsonSchemaRule(Rule, frozen=True, tag="json_schema"):
+Schema = dict[str, Any] | bool
+_FORMATS = "Check `format`, such as date or email, too (default false)."
+
+
+def _schema_faults(schema: Schema) -> Iterator[Problem]:
+    try:
+        compile_schema(schema)
+    except SchemaError as error:
+        yield Problem("value", str(error))
+
+
+class JsonSchemaRule(_WholeJsonRule, frozen=True, kw_only=True, tag="json_schema"):
     """The text is JSON that conforms to the schema."""
 
-    value: Annotated[dict[str, Any] | bool, described("JSON Schema.")]
+    value: Annotated[Schema, described("JSON Schema.")]
+    formats: Annotated[bool, described(_FORMATS)] = False
 
     def faults(self) -> Iterator[Problem]:
-        try:
-            compile_schema(self.value)
-        except SchemaError as error:
-            yield Problem("value", str(error))
+        yield from _schema_faults(self.value)
 
     def compile(self, path: str) -> Check:
-        schema = compile_schema(self.value)
+        schema = compile_schema(self.value, formats=self.formats)
 
         def check(subject: Subject) -> bool | None:
             try:
-                return schema.is_valid(parse_fenced_json(subject.text), len(subject.text))
+                return schema.is_valid(self.parse(subject), len(subject.text))
             except NotJsonError:
                 return None
             except SchemaError as error:
@@ -58,10 +82,35 @@ class JsonSchemaRule(Rule, frozen=True, tag="json_schema"):
 
     def seen(self, subject: Subject) -> str:
         try:
-            errors = compile_schema(self.value).errors(parse_fenced_json(subject.text), most=2)
+            errors = compile_schema(self.value, formats=self.formats).errors(self.parse(subject), most=2)
         except NotJsonError:
-            return _json_reason(subject)
+            return self.reason(subject)
         return "; ".join(errors) or subject.shown
+
+
+class ContainsJson(Rule, frozen=True, tag="contains_json"):
+    """The text contains a JSON object or array: as a whole, in a code fence, or within prose."""
+
+    value: Annotated[Schema, described("JSON Schema that it conforms to (default: any JSON).")] = True
+    formats: Annotated[bool, described(_FORMATS)] = False
+
+    def faults(self) -> Iterator[Problem]:
+        yield from _schema_faults(self.value)
+
+    def compile(self, path: str) -> Check:
+        schema = compile_schema(self.value, formats=self.formats)
+
+        def check(subject: Subject) -> bool:
+            for found in all_json(subject.text):
+                subject.check_time()
+                try:
+                    if isinstance(found, dict | list) and schema.is_valid(found, len(subject.text)):
+                        return True
+                except SchemaError as error:
+                    raise UngradableError(f"{path}.value: {error}") from None
+            return False
+
+        return check
 
 
 Operator = Literal["equals", "not_equals", "contains", "gt", "gte", "lt", "lte", "exists"]

@@ -6,18 +6,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Union, get_args
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from gradeline.errors import Problem, closest_match
 from gradeline.graders.base import DeclaredGrader
 from gradeline.graders.rules.base import Check, Rule, Subject, invert, pattern_faults, rule_label
-from gradeline.graders.rules.data_conditions import IsJson, Json, JsonSchemaRule, NumericEquals, NumericRange
+from gradeline.graders.rules.data_conditions import (
+    ContainsJson,
+    IsJson,
+    Json,
+    JsonSchemaRule,
+    NumericEquals,
+    NumericRange,
+)
+from gradeline.graders.rules.markup_conditions import ContainsHtml, ContainsXml, IsHtml, IsXml
+from gradeline.graders.rules.refusal import IsRefusal
 from gradeline.graders.rules.text_conditions import (
     Contains,
     ContainsAll,
     ContainsAny,
     Count,
     CountedRule,
+    EditDistanceMax,
     EndsWith,
     Equals,
     IsEmail,
@@ -206,13 +216,85 @@ class AtLeast(_Combinator, frozen=True, tag="at_least"):
         return check
 
 
-AnyRule = Union[  # noqa: UP007 - thirty names read better in a list
+class Weighted(_Combinator, frozen=True, kw_only=True, tag="weighted"):
+    """The rules' weighted share reaches the threshold; the share itself is the group's part of the score."""
+
+    threshold: Annotated[
+        Annotated[float, Meta(ge=0, le=1)] | UnsetType,
+        described("Minimum share to hold (default: every rule with a weight holds)."),
+    ] = UNSET
+
+    def faults(self) -> Iterator[Problem]:
+        yield from _weight_faults(self.rules)
+
+    def compile(self, path: str) -> Check:
+        measure = self._measure(path)
+        return lambda subject: measure(subject).holds
+
+    def measure(self, path: str) -> Measure:
+        """The share and whether it is enough, with ``negate`` applied."""
+        measure = self._measure(path)
+        if not self.negate:
+            return measure
+
+        def negated(subject: Subject) -> _Share:
+            share, holds = measure(subject)
+            return _Share(1.0 - share, not holds)
+
+        return negated
+
+    def _measure(self, path: str) -> Measure:
+        measures = [_measure(rule, f"{path}.weighted[{index}]") for index, rule in enumerate(self.rules)]
+        total = sum(rule.weight for rule in self.rules)
+
+        def measure(subject: Subject) -> _Share:
+            held, missed = 0.0, False
+            for rule, measured in zip(self.rules, measures, strict=True):
+                subject.check_time()
+                share, holds = measured(subject)
+                if rule.required and not holds:
+                    return _Share(0.0, False)
+                held += rule.weight * share
+                missed = missed or not (holds or rule.weight == 0)
+            share = min(1.0, held / total)
+            return _Share(share, not missed if self.threshold is UNSET else share >= self.threshold)
+
+        return measure
+
+    def seen(self, subject: Subject) -> str:
+        return f"a share of {self._measure('')(subject).share:.3g}"
+
+
+class _Share(NamedTuple):
+    """The part of a rule's weight that counts, and whether the rule holds."""
+
+    share: float
+    holds: bool
+
+
+Measure = Callable[[Subject], _Share]
+
+
+def _measure(rule: Rule, path: str) -> Measure:
+    if isinstance(rule, Weighted):
+        return rule.measure(path)
+    check = rule.prepare(path)
+    return lambda subject: _Share(1.0, True) if check(subject) else _Share(0.0, False)
+
+
+def _weight_faults(rules: Sequence[Rule]) -> Iterator[Problem]:
+    if rules and not sum(rule.weight for rule in rules):
+        yield Problem("rules", "all weights are 0: set a weight above 0 for at least one rule")
+
+
+AnyRule = Union[  # noqa: UP007 - forty names read better in a list
     Contains, NotContains, ContainsAll, ContainsAny, Equals, NotEquals, StartsWith, EndsWith, Regex, NotRegex,
     LengthMin, LengthMax, WordCountMin, WordCountMax, LineCountMin, LineCountMax, Count, IsUpper, IsLower, Split,
-    IsJson, JsonSchemaRule, Json, NumericEquals, NumericRange, OneOf, IsUrl, IsEmail, All, AnyOf, NoneOf, AtLeast,
+    IsJson, ContainsJson, JsonSchemaRule, Json, NumericEquals, NumericRange, OneOf, IsUrl, IsEmail, EditDistanceMax,
+    IsXml, ContainsXml, IsHtml, ContainsHtml, IsRefusal, All, AnyOf, NoneOf, AtLeast, Weighted,
 ]  # fmt: skip
 
-COMBINATORS = ("all", "any", "none", "at_least")
+COMBINATORS = ("all", "any", "none", "at_least", "weighted")
 
 
 MAX_DEPTH = 32
@@ -305,8 +387,7 @@ class RulesConfig(Config, frozen=True):
     threshold: Annotated[float, described("For mode weighted: minimum score to pass (default 0.5).", ge=0, le=1)] = 0.5
 
     def faults(self) -> Iterator[Problem]:
-        if self.rules and not sum(rule.weight for rule in self.rules):
-            yield Problem("rules", "all weights are 0: set a weight above 0 for at least one rule")
+        yield from _weight_faults(self.rules)
 
     @classmethod
     def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
@@ -330,7 +411,8 @@ def _short_form(definitions: Mapping[str, Any], name: str) -> dict[str, Any]:
     if name == "at_least":
         n = {"type": "integer", "minimum": 0}
         rules = {"type": "object", "properties": {"n": n, "rules": rules}, "required": ["n", "rules"]}
-    common = {key: definitions["All"]["properties"][key] for key in ("weight", "required", "negate", "case_sensitive")}
+    holder = definitions[CONDITIONS[name].__name__]["properties"]
+    common = {key: value for key, value in holder.items() if key not in ("condition", "rules", "n")}
     return {
         "type": "object",
         "properties": {name: rules, **common},
@@ -354,9 +436,9 @@ class RulesGrader(DeclaredGrader[RulesConfig]):
     name = "Rules"
     scoring_guide = (
         "The weighted share of the rules that hold; 0.0 when a required rule does not. "
-        "`mode` decides whether that passes."
+        "`mode` decides whether that passes. A rule of weight 0 is recorded and decides nothing."
     )
-    version = 2
+    version = 3
     readers: ClassVar[Mapping[str, Reader]] = {"rules": read_rules}
 
     def __init__(
@@ -369,33 +451,48 @@ class RulesGrader(DeclaredGrader[RulesConfig]):
             _Prepared(path, _label(path, rule), rule, rule.prepare(path))
             for path, rule in zip(paths, rules, strict=True)
         ]
+        self._shares = {
+            path: rule.measure(path) for path, rule in zip(paths, rules, strict=True) if isinstance(rule, Weighted)
+        }
         self._nested = any(getattr(rule, "rules", ()) for rule in rules)
         self._total = sum(rule.weight for rule in rules)
+
+    @classmethod
+    def version_of(cls, options: RulesConfig) -> int:
+        """Version 3 changed only rules of weight 0: they no longer fail the grade."""
+        return cls.version if any(rule.weight == 0 for rule in options.rules) else 2
 
     def result(self, ctx: GradeContext) -> GradeResult:
         long = len(ctx.submission) * len(self._rules) > _WATCHED_CHARS or self._nested
         subject = Subject(ctx.submission, ctx, perf_counter_ns() if long else None)
-        held = 0.0
+        credit = 0.0
         failed: list[_Prepared] = []
         for prepared in self._rules:
             if long:
                 subject.check_time()
-            if prepared.check(subject):
-                held += prepared.rule.weight
+            if prepared.path in self._shares:
+                share, holds = self._shares[prepared.path](subject)
+                credit += prepared.rule.weight * share
             else:
+                holds = prepared.check(subject) is True
+                credit += prepared.rule.weight if holds else 0.0
+            if not holds:
                 failed.append(prepared)
         count = len(self._rules)
-        if not failed:
-            return GradeResult(1.0, f"All {count} rules hold" if count > 1 else "The rule holds", {}, True)
         fatal = any(prepared.rule.required for prepared in failed)
-        score = 0.0 if fatal else min(1.0, held / self._total)
-        passed = not fatal and self._passes(score, count - len(failed))
+        score = 0.0 if fatal else min(1.0, credit / self._total)
+        if not failed and score == 1.0:
+            return GradeResult(1.0, f"All {count} rules hold" if count > 1 else "The rule holds", {}, True)
+        passed = not fatal and self._passes(score, failed)
         return GradeResult(score, _rationale(failed, subject, count), {"failed": [p.path for p in failed]}, passed)
 
-    def _passes(self, score: float, held: int) -> bool:
+    def _passes(self, score: float, failed: Sequence[_Prepared]) -> bool:
         if self.options.mode == "weighted":
             return score >= self.options.threshold
-        return self.options.mode == "any" and held > 0
+        missed = sum(1 for prepared in failed if prepared.rule.weight)
+        if self.options.mode == "all":
+            return not missed
+        return missed < sum(1 for prepared in self._rules if prepared.rule.weight)
 
 
 def _label(path: str, rule: Rule) -> str:
@@ -405,4 +502,5 @@ def _label(path: str, rule: Rule) -> str:
 def _rationale(failed: list[_Prepared], subject: Subject, count: int) -> str:
     named = [f"{prepared.label} (saw {prepared.rule.seen(subject)})" for prepared in failed[:_MAX_NAMED]]
     more = f"; and {len(failed) - _MAX_NAMED} more" if len(failed) > _MAX_NAMED else ""
-    return f"{count - len(failed)} of {count} rules hold; failed: {'; '.join(named)}{more}"
+    held = f"{count - len(failed)} of {count} rules hold"
+    return f"{held}; failed: {'; '.join(named)}{more}" if failed else held

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -26,6 +26,7 @@ from gradeline.graders.rules.base import (
     texts_value,
 )
 from gradeline.model import described
+from gradeline.parsing.isolation import needs_worker, too_costly
 from gradeline.parsing.patterns import PatternError, compile_pattern, matches
 
 _DOMAIN_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -132,6 +133,35 @@ class _ListRule(Rule, frozen=True):
 
     def holds(self, text: str, values: list[str]) -> bool:
         raise NotImplementedError
+
+
+class EditDistanceMax(_TextRule, frozen=True, tag="edit_distance_max"):
+    """The text differs from the value by at most this number of inserted, deleted and replaced characters."""
+
+    max: Annotated[int, described("Maximum edits (default 5).", ge=0)] = 5
+
+    def holds(self, text: str, value: str) -> bool:
+        return self._distance(text, value) <= self.max
+
+    def seen(self, subject: Subject) -> str:
+        value = text_value(self.value, case_sensitive=self.case_sensitive, path="value")(subject)
+        distance = self._distance(subject.exact if self.case_sensitive else subject.folded, value)
+        return f"more than {self.max} edits" if distance > self.max else f"{distance} edits"
+
+    def _distance(self, text: str, value: str) -> int:
+        """The number of edits, or a greater one than allowed."""
+        from rapidfuzz.distance import Levenshtein  # 40 ms, only for this rule
+
+        if abs(len(text) - len(value)) > self.max:
+            return self.max + 1
+        if too_costly(len(text) * min(len(value), 2 * self.max + _BLOCK) * _EDIT_NS):
+            raise needs_worker(f"the edit distance of {len(text):,} and {len(value):,} characters")
+        return Levenshtein.distance(text, value, score_cutoff=self.max)
+
+
+_EDIT_NS = 0.05
+"""Time of rapidfuzz for each pair of characters, of which it compares blocks around the diagonal."""
+_BLOCK = 128
 
 
 class ContainsAll(_ListRule, frozen=True, tag="contains_all"):
@@ -276,7 +306,14 @@ class _LengthRule(_SizeRule, frozen=True):
 
 
 class _WordCountRule(_SizeRule, frozen=True):
+    words: Annotated[
+        Literal["letters", "whitespace"],
+        described("letters (default): a word is a run of \\w. whitespace: words are separated by whitespace."),
+    ] = "letters"
+
     def measure(self, subject: Subject) -> int:
+        if self.words == "whitespace":
+            return len(subject.text.split())
         return sum(1 for _ in _WORD.finditer(subject.text))
 
 
