@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from gradeline.errors import Fault
-from gradeline.model import ErrorInfo, Message, Response, Sample, ToolCall, Trajectory
+from gradeline.model import Document, ErrorInfo, Message, Response, Sample, ToolCall, Trajectory
 from gradeline.report.html import LIMITS, write_html
 
 GATE = {"kind": "simple", "metric_key": "exact", "aggregation": "avg_score", "op": "gte", "value": 0.8}
@@ -144,6 +144,17 @@ def test_tool_calls_turns_and_what_was_graded_are_shown(bench: Any, page: Callab
     seen = page(report)
     assert seen.of("h4") == ["Input, turn 1", "Input, turn 2", "Expected", "Answer", "1 tool call"]
     assert 'lookup {"country": "Spain"}' in seen.text
+
+
+def test_retrieved_documents_are_shown_with_bounds_and_as_text(bench: Any, page: Callable[[Any], Page]) -> None:
+    documents = tuple(Document(f"<script>{number}</script>", f"d{number}", 0.5) for number in range(1, 31))
+    rows = [(Sample("one", "x"), Response(text="y", documents=documents), {"exact": bench.grade(0.0)})]
+    seen = page(bench.report(rows))
+    assert "Retrieved documents" in seen.of("h4")
+    assert "1. d1, score 0.5\n<script>1</script>" in seen.text
+    assert "… (20 more documents)" in seen.text
+    assert "d11" not in seen.text
+    assert "script" not in seen.tags()
 
 
 def test_the_worst_are_shown_in_full_and_the_others_counted(bench: Any, page: Callable[[Any], Page]) -> None:

@@ -126,6 +126,7 @@ class LettaConfig(TargetConfig, frozen=True, kw_only=True):
     model_configs: Annotated[Any, described("Option of letta 0.2 to 0.19 without effect; use model_handles.")] = None
 
     def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
         yield from connection_faults(LettaConnection.of(self.base_url, self.api_key, self.project_id, {}))
 
 

@@ -118,6 +118,8 @@ def _texts(case: ReportedCase) -> Iterator[Html]:
         yield _block(f"Answer{taken}", case.answer or "")
     if case.tool_calls:
         yield _block(count_noun(len(case.tool_calls), "tool call"), "\n".join(case.tool_calls))
+    if case.documents is not None:
+        yield _block("Retrieved documents", "\n\n".join(case.documents))
     if case.output:
         yield _block("Printed by the agent", case.output)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from gradeline.errors import Outcome
-from gradeline.model import ErrorInfo, Grade, Record, Response
+from gradeline.model import Document, ErrorInfo, Grade, Record, Response
 from gradeline.report.formatting import truncate
 
 CaseGroupName = Literal["failed", "errors", "calls", "low"]
@@ -28,6 +28,8 @@ _EXAMPLE = 300
 _MOST_TURNS = 20
 _MOST_CALLS = 20
 _CALL = 500
+_MOST_DOCUMENTS = 10
+_DOCUMENT = 1_000
 
 
 class ReportedGrade(NamedTuple):
@@ -57,6 +59,8 @@ class ReportedCase(NamedTuple):
     grades: tuple[ReportedGrade, ...]
     output: str | None = None
     """Output printed by the agent's code."""
+    documents: tuple[str, ...] | None = None
+    """What the agent retrieved; None if that is unknown."""
 
 
 class CaseGroup(NamedTuple):
@@ -213,6 +217,7 @@ def _reported_case(record: Record, grades: tuple[ReportedGrade, ...], longest: i
         response.latency_ms,
         grades,
         None if response.output is None else truncate(response.output, longest),
+        None if response.documents is None else tuple(_documents(response.documents)),
     )
 
 
@@ -248,6 +253,16 @@ def _calls(response: Response) -> Iterator[str]:
             yield "… (more calls)"
             return
         yield truncate(f"{call.name} {call.arguments}", _CALL)
+
+
+def _documents(documents: Sequence[Document]) -> Iterator[str]:
+    for number, document in enumerate(documents[:_MOST_DOCUMENTS], 1):
+        known = [] if document.id is None else [document.id]
+        known += [] if document.score is None else [f"score {document.score:.4g}"]
+        heading = f"{number}. {', '.join(known)}" if known else f"{number}."
+        yield truncate(f"{heading}\n{document.text}", _DOCUMENT)
+    if len(documents) > _MOST_DOCUMENTS:
+        yield f"… ({len(documents) - _MOST_DOCUMENTS:,} more documents)"
 
 
 def _cut_error(error: ErrorInfo | None, longest: int) -> ErrorInfo | None:

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 from gradeline.errors import AgentError, Problem
-from gradeline.model import Config, Message, Response, Trajectory, clean_text, described
+from gradeline.model import Config, Document, Message, Response, Trajectory, clean_text, described
+from gradeline.model.documents import joined_documents, read_documents
 from gradeline.model.response import Usage, usage_of_calls
 from gradeline.model.text import quote
 from gradeline.model.trajectory import ToolCall, Turn, with_answer
@@ -56,10 +57,22 @@ class ResponseMap(Config, frozen=True):
     trajectory: Annotated[
         str | None, described("Path of all messages with tool calls and results: chat messages or Responses items.")
     ] = None
+    context: Annotated[
+        str | None, described("Path of the texts that the agent retrieved, such as docs[].text: a list, or one text.")
+    ] = None
+    documents: Annotated[
+        str | None,
+        described(
+            "Path of the documents that the agent retrieved: a list of {text, id, score}. Without a list they are "
+            "unknown; write docs || `[]` for an agent that omits the field when it finds nothing."
+        ),
+    ] = None
 
     def faults(self) -> Iterator[Problem]:
         for name in self.__struct_fields__:
             yield from path_faults(getattr(self, name), name)
+        if self.context is not None and self.documents is not None:
+            yield Problem("context", "conflicts with documents, which has texts and ids; keep one of them")
 
 
 def path_faults(path: str | None, where: str) -> Iterator[Problem]:
@@ -157,6 +170,7 @@ class ParsedAnswer(NamedTuple):
     messages: tuple[Message, ...] | None = None
     data: object = None
     cleaned: bool = False
+    documents: tuple[Document, ...] | None = None
 
     @property
     def reports_tools(self) -> bool:
@@ -190,6 +204,7 @@ def response_of(found: Sequence[ParsedAnswer], latency_ms: float | None = None) 
         usage=usage_of_calls(one.usage for one in found),
         latency_ms=latency_ms,
         cleaned=any(one.cleaned for one in found),
+        documents=joined_documents([one.documents for one in found]),
     )
 
 
@@ -214,6 +229,7 @@ class _StreamTotals:
     by_index: dict[int, dict[str, Any]] = field(default_factory=dict)
     usage: Usage | None = None
     messages: tuple[Message, ...] | None = None
+    documents: tuple[Document, ...] | None = None
 
     def add_calls(self, entries: list[dict[str, Any]] | None) -> None:
         """Further fragments of a call, identified by its ``index``, extend its arguments."""
@@ -244,6 +260,7 @@ class AnswerReader:
         self._usage = compiled(paths.usage)
         self._error = compiled(paths.error)
         self._trajectory = compiled(paths.trajectory)
+        self._documents = compiled(paths.documents or paths.context)
         self._paths = paths
         self._json_only = paths != ResponseMap()
 
@@ -256,7 +273,9 @@ class AnswerReader:
         if text is None and not calls:
             raise bad_response(self._nothing_found(data))
         usage = _usage(search(self._usage, data) if self._usage or choice is None else value_at(data, "usage"))
-        return ParsedAnswer(text or "", calls, usage, read_messages(search(self._trajectory, data)), data)
+        messages = read_messages(search(self._trajectory, data))
+        documents = read_documents(search(self._documents, data))
+        return ParsedAnswer(text or "", calls, usage, messages, data, documents=documents)
 
     def read_plain(self, decoded: Decoded, header: str = "") -> ParsedAnswer:
         """Read a body that may be plain text.
@@ -298,10 +317,15 @@ class AnswerReader:
             messages = read_messages(search(self._trajectory, data))
             if messages is not None:
                 totals.messages = messages or totals.messages or ()
+            documents = read_documents(search(self._documents, data))
+            if documents is not None:
+                totals.documents = documents or totals.documents or ()
         calls = tool_calls(totals.calls)
         if not totals.texts and not calls:
             raise bad_response(f"no event of the stream has {self._expected_text}")
-        return ParsedAnswer("".join(totals.texts), calls, totals.usage, totals.messages, seen)
+        return ParsedAnswer(
+            "".join(totals.texts), calls, totals.usage, totals.messages, seen, documents=totals.documents
+        )
 
     def check_error(self, data: object) -> None:
         """Raise the error that the agent reported under ``response.error``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from time import perf_counter
 from types import TracebackType
@@ -16,11 +16,13 @@ from gradeline.errors import AgentError, ConfigError, GradelineError, Problem, r
 from gradeline.model import Config, ErrorInfo, Response, Sample, Trajectory, clean_text, described, to_json
 from gradeline.model.config import canonical_options
 from gradeline.model.context import is_own_class
+from gradeline.model.documents import read_documents
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.registry import Declaration
 from gradeline.model.resources import Resources
 from gradeline.model.secrets import MARKER, MASK, Mask
 from gradeline.model.text import is_clean, quote_typed, user_traceback
+from gradeline.targets.documents import ToolDocuments, tool_documents
 
 if TYPE_CHECKING:
     from gradeline.adapters.wire import AdapterSettings
@@ -75,6 +77,14 @@ class TargetConfig(Config, frozen=True):
             ge=0,
         ),
     ] = 20
+    documents: Annotated[
+        ToolDocuments | None,
+        described("Tool whose results are the documents of a response that reports none: {tool, path}."),
+    ] = None
+
+    def faults(self) -> Iterator[Problem]:
+        if self.documents is not None:
+            yield from (fault.within("documents") for fault in self.documents.faults())
 
 
 C = TypeVar("C", bound=Config)
@@ -168,6 +178,9 @@ class DeclaredTarget(Declaration[C]):
         started = perf_counter()
         try:
             response = _storable(await (self.call(sample) if self._is_ours else self._guarded_call(sample)))
+            if response.documents is None and self._document_source is not None:
+                found = await tool_documents(response, self._document_source)
+                response = msgspec.structs.replace(response, documents=found)
         except AgentError as error:
             response = self._failure(error)
         if self._mask is not None:
@@ -198,6 +211,11 @@ class DeclaredTarget(Declaration[C]):
         """The model of the agent, if the target names one."""
         model: str | None = getattr(self.options, "model", None)
         return model
+
+    @property
+    def _document_source(self) -> ToolDocuments | None:
+        source: ToolDocuments | None = getattr(self.options, "documents", None)
+        return source if isinstance(source, ToolDocuments) else None
 
     @property
     def pricing(self) -> Pricing:
@@ -286,6 +304,10 @@ class NetworkTarget(DeclaredTarget[C]):
 
 
 def _storable(response: Response) -> Response:
+    if response.documents is not None:
+        documents = read_documents(response.documents)
+        if documents != response.documents:
+            response = msgspec.structs.replace(response, documents=documents)
     if response.text is None:
         return response
     if len(response.text) <= MAX_TEXT and is_clean(response.text):
@@ -308,9 +330,16 @@ def _masked(response: Response, mask: Mask) -> Response:
     if error is not None:
         trace = None if error.traceback is None else mask.text(error.traceback)
         error = msgspec.structs.replace(error, message=mask.text(error.message), traceback=trace)
-    if (text, output, steps, error) == (response.text, response.output, response.trajectory, response.error):
-        return response
-    return msgspec.structs.replace(response, text=text, output=output, trajectory=steps, error=error, cleaned=True)
+    documents = response.documents
+    if documents is not None:
+        documents = tuple(
+            msgspec.structs.replace(one, text=mask.text(one.text), id=None if one.id is None else mask.text(one.id))
+            for one in documents
+        )
+    masked = msgspec.structs.replace(
+        response, text=text, output=output, trajectory=steps, error=error, documents=documents
+    )
+    return response if masked == response else msgspec.structs.replace(masked, cleaned=True)
 
 
 def json_spellings(secrets: Iterable[str]) -> frozenset[str]:

@@ -82,6 +82,7 @@ class ChatConfig(TargetConfig, frozen=True, kw_only=True):
     retries: Annotated[int, described("Retries after 429, 5xx and connection errors.", ge=0, le=100)] = 2
 
     def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
         yield from prompt_faults(self.prompt, self.system, self.messages)
         for name in ("headers", "params"):
             for path, placeholder in placeholders(getattr(self, name), name):

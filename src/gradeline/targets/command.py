@@ -17,7 +17,7 @@ import msgspec
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, clean_text, described
 from gradeline.model.text import quote
-from gradeline.targets.answer import AnswerReader, ParsedAnswer, ResponseMap, decode, parse, response_of
+from gradeline.targets.answer import AnswerReader, ResponseMap, decode, parse, response_of
 from gradeline.targets.answer_values import with_workers
 from gradeline.targets.base import EXCERPT, DeclaredTarget, TargetConfig, hide, json_spellings, tail
 from gradeline.targets.template import PlaceholderValues, fill_text, placeholder_faults, placeholders
@@ -201,6 +201,7 @@ class CommandConfig(TargetConfig, frozen=True, kw_only=True):
     max_output: Annotated[int, described("Maximum bytes of standard output.", ge=1)] = 10_000_000
 
     def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
         yield from placeholder_faults(self.command, "command", ("input", "id", "model", "metadata."))
         names = {name for _, name in placeholders(self.command)}
         if self.input == "stdin" and "input" in names:
@@ -272,7 +273,7 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
         except AgentError as error:
             start = hide(clean_text(output[:EXCERPT]).text, self.hidden)
             raise AgentError(error.type, f"{self._program}: {error}; its output: {start}") from None
-        return response_of([ParsedAnswer(found.text, found.calls, found.usage, found.messages, None, decoded.cleaned)])
+        return response_of([found._replace(data=None, cleaned=decoded.cleaned)])
 
     @property
     def _program(self) -> str:

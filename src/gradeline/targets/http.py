@@ -122,6 +122,7 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
         return f"{base}{'&' if '?' in base else '?'}{urlencode(self.query)}{mark}{fragment}"
 
     def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
         known = (*_PLACEHOLDERS, "session") if self.session else _PLACEHOLDERS
         yield from placeholder_faults(self.url, "url", known)
         yield from placeholder_faults(self.tree, "request", known)

@@ -37,6 +37,7 @@ class PythonConfig(TargetConfig, frozen=True, kw_only=True):
     ] = None
 
     def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
         try:
             target_memory_limit(self.memory)
         except ValueError as error:

@@ -14,6 +14,7 @@ import msgspec
 
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, described
+from gradeline.model.config import canonical_options
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.text import quote
 from gradeline.parsing.json_text import NotJsonError, parse_json
@@ -82,6 +83,7 @@ class ReplayConfig(TargetConfig, frozen=True):
     ] = None
 
     def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
         if [self.run, self.responses, self.cached].count(None) != 2:
             yield Problem("", "write one of run: ID, responses: FILE and cached: FOLDER")
 
@@ -138,11 +140,13 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
     @cached_property
     def fingerprint(self) -> str:
         """For files a digest of the content, independent of their path."""
+        documents = self.options.documents
+        source = () if documents is None else (canonical_options(documents),)
         if self.options.cached is not None:
             content = _letta_cache().digest(Path(self.options.cached))
-            return fingerprint(self.noun, self.kind, self.version, "cached", content, self.options.model)
+            return fingerprint(self.noun, self.kind, self.version, "cached", content, self.options.model, *source)
         if self.options.responses is None:
-            return fingerprint(self.noun, self.kind, self.version, "run", self.options.run)
+            return fingerprint(self.noun, self.kind, self.version, "run", self.options.run, *source)
         digest = sha256()
         try:
             with Path(self.options.responses).open("rb") as file:
@@ -150,7 +154,7 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
                     digest.update(piece)
         except OSError as error:
             raise _unreadable(Path(self.options.responses), error) from None
-        return fingerprint(self.noun, self.kind, self.version, "responses", digest.hexdigest())
+        return fingerprint(self.noun, self.kind, self.version, "responses", digest.hexdigest(), *source)
 
     def problems_with(self, sample: Sample) -> list[Problem]:
         """Problems if the stored responses belong to another question."""

@@ -21,6 +21,7 @@ from gradeline.errors import (
 )
 from gradeline.model import ErrorInfo, GradeResult, Response, Sample, Trajectory, Usage, clean_data, clean_text
 from gradeline.model.context import copy_sample
+from gradeline.model.documents import joined_documents
 from gradeline.model.grade import is_field_error, plain_scalar
 from gradeline.model.response import usage_of_calls
 from gradeline.model.text import exception_text, is_calling_code, is_clean, quote_typed, user_frames, user_traceback
@@ -230,6 +231,7 @@ class Conversation:
             usage=self._usage(),
             latency_ms=self._latency_ms,
             cleaned=any(one.cleaned for one in self._returned),
+            documents=joined_documents([one.documents for one in self._returned]),
         )
 
     def failure(self, error: BaseException) -> ErrorInfo:

@@ -8,12 +8,14 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, get_args
 import msgspec
 
 from gradeline.errors import AgentError, DataError, closest_match
-from gradeline.model import Message, Response, ToolCall, Trajectory, Usage, clean_data, clean_text, quote
+from gradeline.model import Document, Message, Response, ToolCall, Trajectory, Usage, clean_data, clean_text, quote
+from gradeline.model.documents import read_documents
 from gradeline.model.text import is_clean
 from gradeline.model.trajectory import Role, Turn, called_tool, last_answer, part_kind, with_answer
 
 _TEXT_KEYS = ("text", "output", "content")
-_DICT_KEYS = (*_TEXT_KEYS, "messages", "trajectory", "tool_calls", "usage", "latency_ms", "error")
+_DOCUMENT_KEYS = ("documents", "context")
+_DICT_KEYS = (*_TEXT_KEYS, "messages", "trajectory", "tool_calls", *_DOCUMENT_KEYS, "usage", "latency_ms", "error")
 _TRAJECTORY_KEYS = frozenset({"turns", "memory", "tools_known"})
 _MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", "is_error")
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system", "function": "tool"}
@@ -72,6 +74,7 @@ class ReturnedTurns(NamedTuple):
     latency_ms: float | None = None
     memory: dict[str, str] | None = None
     cleaned: bool = False
+    documents: tuple[Document, ...] | None = None
 
 
 def read_returned(value: object, request: TurnRequest) -> ReturnedTurns:
@@ -98,14 +101,23 @@ def read_returned(value: object, request: TurnRequest) -> ReturnedTurns:
 def stored_response(value: Response, reference: str) -> Response:
     """The response that a function returned, with all fields checked and all strings made storable."""
     try:
-        data = clean_data(msgspec.to_builtins(value), "Response")
+        data = clean_data(msgspec.to_builtins(msgspec.structs.replace(value, documents=None)), "Response")
         response = msgspec.convert(data, Response)
     except (DataError, TypeError, ValueError, RecursionError) as error:
         raise bad_response(f"{reference} returned a Response that cannot be stored: {error}") from None
     if response.usage is not None:
         _checked_usage(response.usage, reference)
     cleaned = value.cleaned or response.text != value.text
+    if value.documents is not None:
+        response = msgspec.structs.replace(response, documents=_documents(value.documents, reference))
     return msgspec.structs.replace(response, cleaned=True) if cleaned else response
+
+
+def _documents(value: object, reference: str) -> tuple[Document, ...] | None:
+    try:
+        return read_documents(value)
+    except AgentError as error:
+        raise AgentError(error.type, f"{reference} returned documents that cannot be read: {error}") from None
 
 
 def bad_response(message: str) -> AgentError:
@@ -149,7 +161,7 @@ def _from_response(value: Response, request: TurnRequest) -> ReturnedTurns:
     else:
         turns = _of_trajectory(steps, text, request)
     memory = None if steps is None else steps.memory
-    return ReturnedTurns(turns, response.usage, response.latency_ms, memory, response.cleaned)
+    return ReturnedTurns(turns, response.usage, response.latency_ms, memory, response.cleaned, response.documents)
 
 
 def _of_trajectory(steps: Trajectory, text: str, request: TurnRequest) -> Sequence[AgentTurn]:
@@ -181,7 +193,8 @@ def _from_dict(value: Mapping[Any, Any], request: TurnRequest) -> ReturnedTurns:
         raise AgentError("agent_error", f"{request.reference} reported: {_error_text(data['error'])}")
     texts = [key for key in _TEXT_KEYS if key in data]
     steps = [key for key in ("messages", "trajectory", "tool_calls") if key in data]
-    for several in (texts, steps):
+    found = [key for key in _DOCUMENT_KEYS if key in data]
+    for several in (texts, steps, found):
         if len(several) > 1:
             raise _refusal(request, f"returned a dict with both {several[0]!r} and {several[1]!r}; keep one of them")
     if not texts and not steps:
@@ -201,7 +214,8 @@ def _from_dict(value: Mapping[Any, Any], request: TurnRequest) -> ReturnedTurns:
         turns = _expected_turns([AgentTurn(text, messages, tools_known=True)], "turn", request)
     else:
         turns, memory = _of_steps(data[steps[0]], steps[0], text, request)
-    return ReturnedTurns(turns, usage, latency_ms, memory, cleaned)
+    documents = _documents(data[found[0]], request.reference) if found else None
+    return ReturnedTurns(turns, usage, latency_ms, memory, cleaned, documents)
 
 
 def _of_steps(

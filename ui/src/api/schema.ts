@@ -1038,8 +1038,18 @@ export interface components {
             type?: string | null;
         };
         /**
+         * Document
+         * @description A text that the agent retrieved for its answer; ``score`` is its rank score, as the agent reported it.
+         */
+        Document: {
+            id?: string | null;
+            score?: number | null;
+            /** @default  */
+            text?: string;
+        };
+        /**
          * Drop
-         * @description A case whose score fell.
+         * @description A case with a lower score.
          */
         Drop: {
             baseline: number;
@@ -1262,7 +1272,7 @@ export interface components {
          * @description The grade of one case by one grader, as stored.
          *
          *         ``pass`` and ``fail`` have a score; ``error`` has an error instead; ``skipped`` has neither, because the agent call
-         *         failed and there was nothing to grade.
+         *         failed and there was nothing to grade, and neither has ``not_applicable``: the grader leaves this case out.
          */
         Grade: {
             error?: components["schemas"]["ErrorInfo"] | null;
@@ -1661,7 +1671,7 @@ export interface components {
          * @description Outcome of one grader on one case.
          * @enum {unknown}
          */
-        Outcome: "error" | "fail" | "pass" | "skipped";
+        Outcome: "error" | "fail" | "not_applicable" | "pass" | "skipped";
         /**
          * PreviewRequest
          * @description The response to grade: a text, or a result of an evaluation.
@@ -1756,11 +1766,14 @@ export interface components {
          * @description The result of one agent call.
          *
          *         A success has a text, which may be empty; anything else has an ``error``. ``cleaned``: the text had characters that
-         *         cannot be stored and were replaced. ``output``: what a Python agent printed.
+         *         cannot be stored and were replaced. ``output``: what a Python agent printed. ``stop_reason``: why the model ended
+         *         its answer, in the provider's word. ``documents``: what the agent retrieved, in its order; None if that is unknown,
+         *         empty if it retrieved nothing.
          */
         Response: {
             /** @default false */
             cleaned?: boolean;
+            documents?: components["schemas"]["Document"][] | null;
             error?: components["schemas"]["ErrorInfo"] | null;
             latency_ms?: number | null;
             output?: string | null;
@@ -1771,6 +1784,7 @@ export interface components {
              * @enum {unknown}
              */
             status?: "error" | "success" | "timeout";
+            stop_reason?: string | null;
             text?: string | null;
             trajectory?: components["schemas"]["Trajectory"] | null;
             usage?: components["schemas"]["Usage"] | null;
@@ -1863,6 +1877,7 @@ export interface components {
         Sample: {
             /** @default {} */
             agent_args?: Record<string, unknown>;
+            checks?: unknown[];
             cluster?: string | null;
             /** @default {} */
             extra_vars?: Record<string, unknown>;

@@ -109,6 +109,7 @@ export type ResponseStatus = Result["response_status"];
 export type ToolCall = Schemas["ToolCall"];
 export type Message = Schemas["Message"];
 export type Trajectory = Schemas["Trajectory"];
+export type RetrievedDocument = Schemas["Document"];
 export type StoredGrade = Schemas["Grade"];
 export type ResultDetail = Omit<Schemas["LabelledResult"], "scores"> & { scores: Score[] };
 

@@ -12,6 +12,7 @@ import { JsonBlock, SafeText, TextBlock } from "../../components/SafeText.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
 import { formatCost, formatCount, formatDuration } from "../../lib/format.ts";
 import { visibleText } from "../../lib/visibleText.ts";
+import { DocumentList } from "./DocumentList.tsx";
 import { HistoryTab } from "./HistoryTab.tsx";
 import { GraderCard } from "./GraderCard.tsx";
 import { LabelPanel } from "./LabelPanel.tsx";
@@ -146,6 +147,11 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
           </p>
         </DialogSection>
       </div>
+      {response.documents && (
+        <DialogSection title="Retrieved documents">
+          <DocumentList documents={response.documents} />
+        </DialogSection>
+      )}
       {response.error?.traceback && (
         <DialogSection title="Traceback">
           <TextBlock text={response.error.traceback} label="Traceback of the agent's code" />
