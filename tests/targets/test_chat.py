@@ -338,6 +338,7 @@ class TestConversations:
             ),
             usage=Usage(20, 4, 8),
             latency_ms=response.latency_ms,
+            stop_reason="stop",
         )
 
     def test_few_shot_messages_are_not_in_the_trajectory(self) -> None:
@@ -489,6 +490,35 @@ class TestFinishReasons:
         assert caplog.messages == [
             f"target {kind}, model 'm': the answer to case 'fr' ended with {remark}; it is graded anyway"
         ]
+
+    @pytest.mark.parametrize(
+        ("kind", "options", "report", "reason"),
+        [
+            ("openai", {}, chat(), "stop"),
+            ("openai", {}, chat("Par", "length"), "length"),
+            ("openai", {}, chat("", "tool_calls", [function_call("1", "look", "{}")]), "tool_calls"),
+            ("openai", {"api": "responses"}, RESPONSES, "completed"),
+            ("anthropic", {}, MESSAGES, "end_turn"),
+            ("gemini", {}, GENERATED, "STOP"),
+            ("gemini", {}, ScriptedResponse({"promptFeedback": {"blockReason": "SAFETY"}}), "SAFETY"),
+            ("ollama", {}, chat(), "stop"),
+            ("vllm", {}, chat("", "abort"), "abort"),
+        ],
+    )
+    def test_the_response_has_the_stop_reason_in_the_providers_word(
+        self, kind: str, options: dict[str, Any], report: ScriptedResponse, reason: str
+    ) -> None:
+        assert ask(report, kind=kind, **options)[0].stop_reason == reason
+
+    def test_a_refusal_is_the_stop_reason_even_where_the_provider_says_stop(self) -> None:
+        report = chat(None)
+        report.body["choices"][0]["message"]["refusal"] = "I cannot help."
+        assert ask(report)[0].stop_reason == "refusal"
+
+    def test_an_unreported_stop_reason_is_unknown(self) -> None:
+        report = chat()
+        del report.body["choices"][0]["finish_reason"]
+        assert ask(report)[0].stop_reason is None
 
     def test_unsupported_parameters_are_reported_once(self, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.WARNING, "gradeline"):

@@ -75,12 +75,13 @@ def test_environment_and_folder_are_those_of_the_config(tmp_path: Path) -> None:
 
 
 def test_json_output_is_read_like_an_answer_over_http() -> None:
-    report = {"a": "Paris", "calls": [{"name": "f"}], "u": {"cost": 2}}
-    paths = {"output": "a", "tool_calls": "calls", "usage": "u"}
+    report = {"a": "Paris", "calls": [{"name": "f"}], "u": {"cost": 2}, "end": {"why": "length"}}
+    paths = {"output": "a", "tool_calls": "calls", "usage": "u", "stop_reason": "end.why"}
     response = run(f"print({json.dumps(report)!r})", output="json", response=paths)
     assert response.text == "Paris"
     assert list(response.steps.tool_calls()) == [ToolCall("f")]
     assert response.usage == Usage(cost=2.0)
+    assert response.stop_reason == "length"
     assert run("""print('{"response": "x"}')""", output="json").text == "x"
 
 

@@ -841,3 +841,14 @@ def test_secrets_are_in_no_config_error() -> None:
         with pytest.raises(ConfigError) as caught:
             create("http", config, [SECRET, long])
         assert "s3cr3t" not in str(caught.value)
+
+
+def test_the_stop_reason_is_that_of_a_choice_or_of_the_mapped_path() -> None:
+    choice = {"choices": [{"message": {"content": "x"}, "finish_reason": "length"}]}
+    assert talk(json_answer(choice))[0].stop_reason == "length"
+    mapped = {"response": {"output": "a", "stop_reason": "why"}}
+    assert talk(json_answer({"a": "x", "why": "max_tokens"}), **mapped)[0].stop_reason == "max_tokens"
+    assert talk(json_answer({"a": "x", "why": 7}), **mapped)[0].stop_reason is None
+    assert talk(json_answer({"response": "x"}))[0].stop_reason is None
+    events = stream_of({"a": "x"}, {"a": "y", "why": "stop"}, {"a": "z"})
+    assert talk(events, stream="sse", **mapped)[0].stop_reason == "stop"

@@ -62,6 +62,9 @@ class TestOneTurn:
         usage = {"prompt_tokens": 1, "completion_tokens": 2, "cost": 0.5, "total_tokens": 3}
         response = response_to({"text": "a", "usage": usage, "latency_ms": 5})
         assert (response.usage, response.latency_ms) == (Usage(1, 2, None, 0.5), 5.0)
+        assert response_to({"text": "a", "stop_reason": "length"}).stop_reason == "length"
+        with pytest.raises(AgentError, match=r"whose 'stop_reason' is 5; make it a str"):
+            response_to({"text": "a", "stop_reason": 5})
         with pytest.raises(AgentError, match=r"agent\.py:f reported: no credit") as caught:
             response_to({"error": {"message": "no credit"}})
         assert caught.value.type == "agent_error"

@@ -22,6 +22,7 @@ from gradeline.adapters.wire import (
     tool_call,
     total,
 )
+from gradeline.model.llm import common_stop_reason
 from gradeline.model.trajectory import Message, ToolCall, part_kind
 from gradeline.parsing.json_text import NotJsonError, parse_json
 
@@ -33,14 +34,6 @@ VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 8192
 """The format requires a limit; newer models spend part of it on thinking."""
 
-_FINISHES = {
-    "end_turn": "stop",
-    "stop_sequence": "stop",
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-    "refusal": "refusal",
-}
 _WITHOUT_TEMPERATURE = re.compile(r"claude-(?:opus-(?:4-[789]|[5-9])|sonnet-[5-9]|fable|mythos)")
 """Models that refuse a temperature; Anthropic removed it with Opus 4.7 (checked on 2026-11-17):
 https://platform.claude.com/docs/en/about-claude/models/migration-guide"""
@@ -136,7 +129,7 @@ class AnthropicAdapter(ChatAdapter):
         reason = text_at(body, "stop_reason")
         return DecodedReply(
             joined(text_at(block, "text") or "" for block in blocks if at(block, "type") == "text"),
-            _FINISHES.get(reason, "other") if reason else None,
+            common_stop_reason(reason) if reason else None,
             reason,
             _tokens(mapping(body, "usage")),
             tuple(

@@ -12,6 +12,7 @@ from gradeline.adapters.costs import Tokens
 from gradeline.adapters.errors import ModelError, find_error
 from gradeline.adapters.openai import check_role
 from gradeline.adapters.wire import at, count, items, joined, mapping, number, parse, text_at, tool_call, total
+from gradeline.model.llm import common_stop_reason
 from gradeline.model.trajectory import Message, ToolCall
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 VERSION = "v1beta"
 """Unlike ``v1`` it has aliases such as ``gemini-flash-latest``; a base URL may end in another version."""
 
-_FILTERED = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"})
-_FINISHES = {"STOP": "stop", "MAX_TOKENS": "length", **dict.fromkeys(_FILTERED, "content_filter")}
 _REQUEST_PARAMS = frozenset({"safetySettings", "toolConfig", "cachedContent", "labels", "serviceTier"})
 """Parameters of the request itself; all others belong to generationConfig."""
 _SPELLINGS = {"top_p": "topP", "top_k": "topK", "stop": "stopSequences", "stop_sequences": "stopSequences"}
@@ -108,7 +107,7 @@ class GeminiAdapter(ChatAdapter):
         parts = items(candidate, "content", "parts")
         calls = tuple(_calls(parts))
         reason = text_at(candidate, "finishReason") or blocked
-        finish = "content_filter" if not candidate else _FINISHES.get(reason, "other") if reason else None
+        finish = "content_filter" if not candidate else common_stop_reason(reason) if reason else None
         return DecodedReply(
             joined(text_at(part, "text") or "" for part in parts if at(part, "thought") is not True),
             "tool_calls" if calls and finish == "stop" else finish,

@@ -24,6 +24,7 @@ from gradeline.adapters.wire import (
     tool_call,
 )
 from gradeline.errors import ConfigError, Problem
+from gradeline.model.llm import common_stop_reason
 from gradeline.model.text import quote
 from gradeline.model.trajectory import Message, ToolCall, called_tool, part_kind
 
@@ -32,15 +33,6 @@ if TYPE_CHECKING:
 
 OPENAI_HOST = "api.openai.com"
 END = "[DONE]"
-
-_FINISHES = {
-    "stop": "stop",
-    "length": "length",
-    "model_length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-    "content_filter": "content_filter",
-}
 
 
 class OpenAIChatAdapter(ChatAdapter):
@@ -129,7 +121,7 @@ class OpenAIChatAdapter(ChatAdapter):
         calls = tuple(_calls(message))
         refusal = text_at(message, "refusal")
         reason = text_at(choice, "finish_reason")
-        finish = _FINISHES.get(reason, "other") if reason else None
+        finish = common_stop_reason(reason) if reason else None
         if calls and finish == "stop":
             finish = "tool_calls"
         if refusal:
@@ -328,7 +320,6 @@ if TYPE_CHECKING:
 _FINAL_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 _CALLERS_TOOLS = frozenset({"function_call", "custom_tool_call"})
 """Types of calls that the caller must answer; the provider runs the others itself."""
-_INCOMPLETE = {"max_output_tokens": "length", "content_filter": "content_filter"}
 
 
 class OpenAIResponsesAdapter(ChatAdapter):
@@ -426,7 +417,7 @@ class OpenAIResponsesAdapter(ChatAdapter):
         texts = [text for part in parts if (text := text_at(part, "text")) is not None]
         reason = text_at(body, "incomplete_details", "reason") if status == "incomplete" else status
         if status == "incomplete":
-            finish = _INCOMPLETE.get(reason or "", "other")
+            finish = common_stop_reason(reason or "")
         elif refusals:
             finish = "refusal"
         else:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
 
-from gradeline.errors import MissingDataError
-from gradeline.model import GradeContext, Sample, quote
+from gradeline.errors import MissingDataError, Problem, UngradableError
+from gradeline.model import GradeContext, Sample, clean_text, quote
 from gradeline.model.context import expected_text
 from gradeline.parsing.json_text import NotJsonError, parse_json
 
@@ -33,6 +34,41 @@ def is_reference(value: object) -> bool:
 def case_value(reference: str, ctx: GradeContext, path: str) -> object:
     """The value that a reference has in the case; `MissingDataError` with the option's ``path`` if there is none."""
     return sample_value(reference, ctx.sample, path)
+
+
+def case_texts(value: Sequence[str] | str, ctx: GradeContext, path: str) -> list[str]:
+    """An option that is a list of strings, or a reference to one or to a single string."""
+    if not isinstance(value, str):
+        return list(value)
+    found = case_value(value, ctx, path)
+    return [reference_text(item, value, path) for item in (found if isinstance(found, list) else [found])]
+
+
+def case_count(value: int | str, ctx: GradeContext, path: str) -> int:
+    """An option that is a whole number of at least 0, or a reference to one."""
+    found = case_value(value, ctx, path) if isinstance(value, str) else value
+    if isinstance(found, str) and found.strip().isdecimal():
+        found = int(found)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise UngradableError(f"{path}: {value} is {quote(found)}, not a whole number of at least 0")
+    return found
+
+
+def reference_text(value: object, reference: str, path: str) -> str:
+    """The value of a reference as text; `UngradableError` for what is not text, such as null."""
+    if isinstance(value, str):
+        return clean_text(value).text
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise UngradableError(f"{path}: {reference} is {quote(value)}, not text")
+
+
+def reference_faults(field: str, value: object, expected: str) -> Iterator[Problem]:
+    """A problem if a string is not a reference, in a field for a reference or other data."""
+    if isinstance(value, str) and not is_reference(value):
+        yield Problem(field, f"expected {expected}, {REFERENCES}, got {quote(value)}")
 
 
 def sample_value(reference: str, sample: Sample, path: str) -> object:

@@ -28,6 +28,7 @@ BUILTINS = {
     "trajectory": "gradeline.graders.trajectory:TrajectoryGrader",
     "latency": "gradeline.graders.limits:LatencyGrader",
     "cost": "gradeline.graders.limits:CostGrader",
+    "finish_reason": "gradeline.graders.finish_reason:FinishReasonGrader",
     # Judges are a higher layer, imported when used.
     "model_judge": "gradeline.judges.model_judge:ModelJudge",
     "panel": "gradeline.judges.panel:PanelGrader",

@@ -163,6 +163,7 @@ class AgentAttempt:
     usage: list[Mapping[str, Any]] = field(default_factory=list)
     latency_ms: float = 0.0
     cleaned: bool = False
+    stop_reason: str | None = None
 
 
 class LettaTarget(NetworkTarget[C]):
@@ -305,6 +306,7 @@ class LettaTarget(NetworkTarget[C]):
             usage=usage_of(attempt.usage, prices if isinstance(prices, TokenPrices) else None),
             latency_ms=attempt.latency_ms,
             cleaned=attempt.cleaned,
+            stop_reason=attempt.stop_reason,
         )
 
     async def done(self, attempt: AgentAttempt) -> Trajectory | None:

@@ -392,6 +392,7 @@ class LettaAgentTarget(LettaTarget[LettaAgentConfig]):
             attempt.latency_ms += reply.latency_ms
             attempt.cleaned |= reply.cleaned
             attempt.usage.append(reply.usage or {})
+            attempt.stop_reason = reply.stop_reason
             reply.check()
 
     async def _enter(self, sample: Sample, attempt: AgentAttempt) -> Sample:

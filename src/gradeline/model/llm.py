@@ -39,6 +39,26 @@ class RunConfig:
         return replace(self, **changes)
 
 
+STOP_REASONS = {
+    **dict.fromkeys(("stop", "end_turn", "stop_sequence", "completed"), "stop"),
+    **dict.fromkeys(
+        ("length", "max_tokens", "max_output_tokens", "model_length", "model_context_window_exceeded"), "length"
+    ),
+    **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "tool_calls"),
+    **dict.fromkeys(
+        ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "image_safety"),
+        "content_filter",
+    ),
+    "refusal": "refusal",
+}
+"""The common name of the reasons of OpenAI, Anthropic, Gemini and compatible servers, which are in lower case here."""
+
+
+def common_stop_reason(reason: str) -> str:
+    """``stop``, ``length``, ``tool_calls``, ``content_filter``, ``refusal`` or ``other``, of a provider's own word."""
+    return STOP_REASONS.get(reason.lower(), "other")
+
+
 @dataclass(frozen=True)
 class LLMResponse:
     """The response of a model. Unknown is None, never 0."""

@@ -54,6 +54,10 @@ class ResponseMap(Config, frozen=True):
         str | None, described("Path of the usage: {input_tokens, output_tokens, cached_tokens, cost}.")
     ] = None
     error: Annotated[str | None, described("Path of an error; any value that is not empty counts.")] = None
+    stop_reason: Annotated[
+        str | None,
+        described("Path of why the answer ended, such as stop or length (default: that of an OpenAI-style choice)."),
+    ] = None
     trajectory: Annotated[
         str | None, described("Path of all messages with tool calls and results: chat messages or Responses items.")
     ] = None
@@ -171,6 +175,7 @@ class ParsedAnswer(NamedTuple):
     data: object = None
     cleaned: bool = False
     documents: tuple[Document, ...] | None = None
+    stop_reason: str | None = None
 
     @property
     def reports_tools(self) -> bool:
@@ -205,6 +210,7 @@ def response_of(found: Sequence[ParsedAnswer], latency_ms: float | None = None) 
         latency_ms=latency_ms,
         cleaned=any(one.cleaned for one in found),
         documents=joined_documents([one.documents for one in found]),
+        stop_reason=last.stop_reason,
     )
 
 
@@ -230,6 +236,7 @@ class _StreamTotals:
     usage: Usage | None = None
     messages: tuple[Message, ...] | None = None
     documents: tuple[Document, ...] | None = None
+    stop_reason: str | None = None
 
     def add_calls(self, entries: list[dict[str, Any]] | None) -> None:
         """Further fragments of a call, identified by its ``index``, extend its arguments."""
@@ -261,6 +268,7 @@ class AnswerReader:
         self._error = compiled(paths.error)
         self._trajectory = compiled(paths.trajectory)
         self._documents = compiled(paths.documents or paths.context)
+        self._stop_reason = compiled(paths.stop_reason)
         self._paths = paths
         self._json_only = paths != ResponseMap()
 
@@ -275,7 +283,8 @@ class AnswerReader:
         usage = _usage(search(self._usage, data) if self._usage or choice is None else value_at(data, "usage"))
         messages = read_messages(search(self._trajectory, data))
         documents = read_documents(search(self._documents, data))
-        return ParsedAnswer(text or "", calls, usage, messages, data, documents=documents)
+        stopped = self._stopped(data, choice)
+        return ParsedAnswer(text or "", calls, usage, messages, data, documents=documents, stop_reason=stopped)
 
     def read_plain(self, decoded: Decoded, header: str = "") -> ParsedAnswer:
         """Read a body that may be plain text.
@@ -320,11 +329,18 @@ class AnswerReader:
             documents = read_documents(search(self._documents, data))
             if documents is not None:
                 totals.documents = documents or totals.documents or ()
+            totals.stop_reason = self._stopped(data, choice) or totals.stop_reason
         calls = tool_calls(totals.calls)
         if not totals.texts and not calls:
             raise bad_response(f"no event of the stream has {self._expected_text}")
         return ParsedAnswer(
-            "".join(totals.texts), calls, totals.usage, totals.messages, seen, documents=totals.documents
+            "".join(totals.texts),
+            calls,
+            totals.usage,
+            totals.messages,
+            seen,
+            documents=totals.documents,
+            stop_reason=totals.stop_reason,
         )
 
     def check_error(self, data: object) -> None:
@@ -339,6 +355,11 @@ class AnswerReader:
             return _usual_text(data, streamed)
         value = search(self._output, data)
         return value if value is None or isinstance(value, str) else json_string(value)
+
+    def _stopped(self, data: object, choice: Mapping[str, Any] | None) -> str | None:
+        """Why the answer ended; what is not a string is unknown, because an answer must not be lost for it."""
+        reason = search(self._stop_reason, data) if self._stop_reason else value_at(choice, "finish_reason")
+        return clean_text(reason).text if isinstance(reason, str) and reason else None
 
     def _call_entries(self, data: object, choice: Mapping[str, Any] | None) -> list[dict[str, Any]] | None:
         """The tool calls as reported; None if the answer has no list of them."""

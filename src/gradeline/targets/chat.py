@@ -16,7 +16,7 @@ from gradeline.adapters.errors import CallerRefused, ModelError, ProviderAccess
 from gradeline.adapters.registry import PROVIDERS, create
 from gradeline.errors import AgentError, ConfigError, Problem, ProviderRefusedError
 from gradeline.model import Message, Response, Sample, Trajectory, Usage, clean_text, described, quote
-from gradeline.model.llm import RunConfig
+from gradeline.model.llm import RunConfig, common_stop_reason
 from gradeline.model.response import usage_of_calls
 from gradeline.model.trajectory import Turn
 from gradeline.targets.base import HIDDEN, DeclaredTarget, Pricing, TargetConfig, hide, json_spellings
@@ -136,6 +136,15 @@ class ChatTurn(NamedTuple):
             return None
         original = str((self.answer.raw or {}).get("finish_reason") or finish)
         return f"{finish}" if original == finish else f"{finish} ({clean_text(original).text})"
+
+    @property
+    def stop_reason(self) -> str | None:
+        """The provider's word for why the answer ended, or ours where that says more, as for a refusal."""
+        finish = self.answer.finish_reason
+        word = (self.answer.raw or {}).get("finish_reason")
+        if not isinstance(word, str) or common_stop_reason(word) != finish:
+            return finish
+        return clean_text(word).text
 
     @property
     def turn(self) -> Turn:
@@ -310,6 +319,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
             usage=_usage(done),
             latency_ms=sum(latencies) if len(latencies) == len(done) else None,
             cleaned=any(note.what == "text" for one in done for note in one.answer.notes),
+            stop_reason=done[-1].stop_reason,
         )
 
     def _interrupted(self, error: ModelError, done: Sequence[ChatTurn]) -> Response:

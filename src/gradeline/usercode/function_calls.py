@@ -232,6 +232,7 @@ class Conversation:
             latency_ms=self._latency_ms,
             cleaned=any(one.cleaned for one in self._returned),
             documents=joined_documents([one.documents for one in self._returned]),
+            stop_reason=self._returned[-1].stop_reason if self._returned else None,
         )
 
     def failure(self, error: BaseException) -> ErrorInfo:

@@ -15,7 +15,17 @@ from gradeline.model.trajectory import Role, Turn, called_tool, last_answer, par
 
 _TEXT_KEYS = ("text", "output", "content")
 _DOCUMENT_KEYS = ("documents", "context")
-_DICT_KEYS = (*_TEXT_KEYS, "messages", "trajectory", "tool_calls", *_DOCUMENT_KEYS, "usage", "latency_ms", "error")
+_DICT_KEYS = (
+    *_TEXT_KEYS,
+    "messages",
+    "trajectory",
+    "tool_calls",
+    *_DOCUMENT_KEYS,
+    "usage",
+    "latency_ms",
+    "stop_reason",
+    "error",
+)
 _TRAJECTORY_KEYS = frozenset({"turns", "memory", "tools_known"})
 _MESSAGE_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", "is_error")
 _ROLES: dict[str, Role] = {role: role for role in get_args(Role)} | {"developer": "system", "function": "tool"}
@@ -75,6 +85,7 @@ class ReturnedTurns(NamedTuple):
     memory: dict[str, str] | None = None
     cleaned: bool = False
     documents: tuple[Document, ...] | None = None
+    stop_reason: str | None = None
 
 
 def read_returned(value: object, request: TurnRequest) -> ReturnedTurns:
@@ -161,7 +172,15 @@ def _from_response(value: Response, request: TurnRequest) -> ReturnedTurns:
     else:
         turns = _of_trajectory(steps, text, request)
     memory = None if steps is None else steps.memory
-    return ReturnedTurns(turns, response.usage, response.latency_ms, memory, response.cleaned, response.documents)
+    return ReturnedTurns(
+        turns,
+        response.usage,
+        response.latency_ms,
+        memory,
+        response.cleaned,
+        response.documents,
+        response.stop_reason,
+    )
 
 
 def _of_trajectory(steps: Trajectory, text: str, request: TurnRequest) -> Sequence[AgentTurn]:
@@ -215,7 +234,14 @@ def _from_dict(value: Mapping[Any, Any], request: TurnRequest) -> ReturnedTurns:
     else:
         turns, memory = _of_steps(data[steps[0]], steps[0], text, request)
     documents = _documents(data[found[0]], request.reference) if found else None
-    return ReturnedTurns(turns, usage, latency_ms, memory, cleaned, documents)
+    stopped = _stop_reason(data.get("stop_reason"), request)
+    return ReturnedTurns(turns, usage, latency_ms, memory, cleaned, documents, stopped)
+
+
+def _stop_reason(value: object, request: TurnRequest) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise _refusal(request, f"returned a dict whose 'stop_reason' is {quote(value)}; make it a str")
+    return clean_text(value).text if value else None
 
 
 def _of_steps(

@@ -10,8 +10,8 @@ from typing import Annotated
 import msgspec
 
 from gradeline.errors import Problem, UngradableError
-from gradeline.graders.case_values import REFERENCES, case_value, is_reference
-from gradeline.model import GradeContext, clean_text, described, quote
+from gradeline.graders.case_values import case_texts, case_value, is_reference, reference_text
+from gradeline.model import GradeContext, described, quote
 from gradeline.parsing.isolation import needs_worker, too_costly
 from gradeline.parsing.patterns import PatternError, compile_pattern, nfc
 
@@ -68,9 +68,7 @@ def texts_value(value: list[str] | str, *, case_sensitive: bool, path: str) -> C
     if isinstance(value, str):
 
         def from_case(subject: Subject) -> list[str]:
-            found = case_value(value, subject.ctx, path)
-            items = found if isinstance(found, list) else [found]
-            return [_normal(reference_text(item, value, path), case_sensitive) for item in items]
+            return [_normal(item, case_sensitive) for item in case_texts(value, subject.ctx, path)]
 
         return from_case
     literals = [_normal(item, case_sensitive) for item in value]
@@ -94,25 +92,8 @@ def number_value(value: float | str, path: str) -> Callable[[Subject], float]:
     return from_case
 
 
-def reference_faults(field: str, value: object, expected: str) -> Iterator[Problem]:
-    """A problem if a string is not a reference, in a field for a reference or other data."""
-    if isinstance(value, str) and not is_reference(value):
-        yield Problem(field, f"expected {expected}, {REFERENCES}, got {quote(value)}")
-
-
 def _text_of(reference: str, subject: Subject, path: str) -> str:
     return reference_text(case_value(reference, subject.ctx, path), reference, path)
-
-
-def reference_text(value: object, reference: str, path: str) -> str:
-    """The value of a reference as text; `UngradableError` for what is not text, such as null."""
-    if isinstance(value, str):
-        return clean_text(value).text
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return str(value)
-    raise UngradableError(f"{path}: {reference} is {quote(value)}, not text")
 
 
 def _normal(text: str, case_sensitive: bool) -> str:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET
 
 from gradeline.errors import Problem, UngradableError
-from gradeline.graders.case_values import REFERENCES, Reference, case_value, is_reference
-from gradeline.graders.rules.base import Check, PlainRule, Rule, Subject, number_value, reference_faults
+from gradeline.graders.case_values import REFERENCES, Reference, case_value, is_reference, reference_faults
+from gradeline.graders.rules.base import Check, PlainRule, Rule, Subject, number_value
 from gradeline.model import described, quote
 from gradeline.parsing.jmespath import BadPathError, JmesPath
 from gradeline.parsing.json_schema import SchemaError, compile_schema

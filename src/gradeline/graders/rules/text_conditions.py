@@ -11,7 +11,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from gradeline.errors import Problem, UngradableError
-from gradeline.graders.case_values import REFERENCES, Reference, case_value, is_reference
+from gradeline.graders.case_values import (
+    REFERENCES,
+    Reference,
+    case_value,
+    is_reference,
+    reference_faults,
+    reference_text,
+)
 from gradeline.graders.rules.base import (
     Check,
     PlainRule,
@@ -19,8 +26,6 @@ from gradeline.graders.rules.base import (
     Subject,
     number_value,
     pattern_faults,
-    reference_faults,
-    reference_text,
     rule_label,
     text_value,
     texts_value,

@@ -143,6 +143,12 @@ function Overview({ detail, state, onChange }: { detail: ResultDetail; state: Ru
             {formatDuration(detail.response_latency_ms)}
             {response.usage &&
               ` · ${formatCount(response.usage.input_tokens)} tokens in, ${formatCount(response.usage.output_tokens)} out · ${formatCost(response.usage.cost)}`}
+            {response.stop_reason && (
+              <>
+                {" · ended with "}
+                <SafeText text={response.stop_reason} />
+              </>
+            )}
             {response.cleaned && " · characters that cannot be stored were replaced"}
           </p>
         </DialogSection>
