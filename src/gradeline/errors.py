@@ -9,6 +9,7 @@
     ├── AgentError                       the agent call failed; has a type of RESPONSE_POLICY
     ├── BudgetExceeded                   a call was not sent because it would exceed the budget
     └── GraderError                      a grader has no score; has a type of GRADE_POLICY
+        ├── CaseLeftOut                  the grader leaves the case out: skipped, or not applicable
         ├── UngradableError (ValueError) this submission or expected value cannot be graded
         │   ├── TooLargeError            a string above the grader's size limit
         │   └── MissingDataError         data the grader needs is not in the record
@@ -250,6 +251,14 @@ class NeedsIsolationError(GraderError):
     """Could take too long in this process; must run in a worker process with a deadline."""
 
     type = "needs_isolation"
+
+
+class CaseLeftOut(GraderError):  # noqa: N818 - not an error: the grade has neither a score nor an error
+    """The grader leaves this case out: ``outcome`` is ``skipped`` or, outside its coverage, ``not_applicable``."""
+
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.outcome = outcome
 
 
 class BadReplyError(GraderError):

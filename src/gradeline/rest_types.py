@@ -119,6 +119,8 @@ class EvaluationSummary(Struct, frozen=True, kw_only=True):
     grader_fail_counts: dict[str, int]
     grader_error_counts: dict[str, int]
     grader_skipped_counts: dict[str, int]
+    grader_not_applicable_counts: dict[str, int]
+    """Grades of cases to which the grader does not apply; they are not in its coverage."""
     average_scores: dict[str, Figure]
     pass_rates: dict[str, Figure]
     average_latency_ms: float | None
@@ -332,7 +334,7 @@ class RunHistograms(Struct, frozen=True, kw_only=True):
     """Of successful responses, or empty; the last bin extends from near the 99th percentile to the maximum."""
 
 
-ChangeKind = Literal["improved", "worse", "mixed", "same", "missing", "edited"]
+ChangeKind = Literal["improved", "worse", "mixed", "same", "missing", "not_applicable", "edited"]
 
 
 class Comparability(Struct, frozen=True):

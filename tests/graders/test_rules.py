@@ -399,7 +399,8 @@ class TestBadConfig:
             "(RE2 has no lookaround: split it into two rules, one of them negated)",
             "config.rules[3].min: set at least one of 'min', 'max', 'equals'",
             "config.rules[4]: expected a rule such as {condition: contains, value: …}, got 'text'",
-            "config.rules[5].any[0].value: expected a whole number of at least 0, $expected, $input or $metadata.key, "
+            "config.rules[5].any[0].value: expected a whole number of at least 0, $expected, $input, "
+            "$ground_truth.key or $metadata.key, "
             "got 'ten'",
             "config.rules[6].n: 3 is more than the number of rules (1)",
             "config.rules[7].value: expected a string (in quotes), got 3",

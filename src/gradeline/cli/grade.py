@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 64 * 1024 * 1024
 _MAX_WORST = 10
-_EXIT_CODES = {"pass": 0, "fail": 1, "error": 4, "skipped": 4}
+_EXIT_CODES = {"pass": 0, "fail": 1, "error": 4, "skipped": 4, "not_applicable": 4}
 _GRADER_COLUMNS = (
     TableColumn("grader", wraps=True, key=True),
     *(TableColumn(title, right=True) for title in ("mean", "scored", "pass", "fail", "error")),

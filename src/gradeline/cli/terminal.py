@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from gradeline.cli.options import CliSettings
 
-OUTCOME_STYLES = {"pass": "green", "fail": "red", "error": "yellow", "skipped": "dim"}
+OUTCOME_STYLES = {"pass": "green", "fail": "red", "error": "yellow", "skipped": "dim", "not_applicable": "dim"}
 
 _MIB = 1024 * 1024
 _MIN_WIDTH = 12

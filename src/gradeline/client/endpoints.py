@@ -275,7 +275,7 @@ def results(
     *,
     status: Literal["success", "timeout", "error"] | None = None,
     grader: str | None = None,
-    outcome: Literal["pass", "fail", "error", "skipped"] | None = None,
+    outcome: Literal["pass", "fail", "error", "skipped", "not_applicable"] | None = None,
     score_min: float | None = None,
     score_max: float | None = None,
     latency_min: float | None = None,

@@ -130,8 +130,13 @@ class GraderSummary(msgspec.Struct, frozen=True):
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about the numbers."""
-        found = (self.pass_rule, None if self.orders is None else self.orders.sentence)
+        found = (self.pass_rule, self.left_out, None if self.orders is None else self.orders.sentence)
         return tuple(note for note in found if note is not None)
+
+    @property
+    def left_out(self) -> str | None:
+        """The number of grades of cases to which the grader does not apply, as text."""
+        return f"not applicable to {self.not_applicable:,}" if self.not_applicable else None
 
     @property
     def pass_rule(self) -> str | None:
@@ -217,10 +222,11 @@ def measure(
 ) -> Measured:
     """Read the rows of a run once; a score takes eight bytes, some more if cases are repeated or have clusters.
 
-    The pages are those of `Storage.columns`, ``named`` where cases are repeated or have clusters.
+    The pages are those of `Storage.columns`, ``named`` where cases are repeated, have clusters, or are left out by a
+    grader.
     """
     latencies = Latencies()
-    columns = _Scores(run, clusters)
+    columns = _Scores(run, clusters, _not_applicable(counts))
     failed = 0
     count = 0
     cost = RunCost()
@@ -251,15 +257,16 @@ def measure(
 class _Scores:
     """The scores of each grader, page by page."""
 
-    def __init__(self, run: Run, clusters: Mapping[str, str]) -> None:
-        self.grouped = run.repeats > 1 or bool(clusters)
+    def __init__(self, run: Run, clusters: Mapping[str, str], not_applicable: Mapping[str, int]) -> None:
+        self.grouped = run.repeats > 1 or bool(clusters) or bool(not_applicable)
         self.clusters = array("q")
         """The number of each case's cluster, by the number of the case."""
         self._cluster_of = clusters
         self._numbers: dict[str, int] = {}
         self._scores = {key: array("d") for key in run.graders}
         self._cases = {key: array("q") for key in run.graders}
-        self._failed_cases = array("q")
+        self._not_applicable = not_applicable
+        self._failed_cases = {key: array("q") for key in run.graders}
         self.passes = {key: array("b") for key in run.graders}
         self.self_reported: Counter[str] = Counter()
         self._case = -1
@@ -268,7 +275,13 @@ class _Scores:
     def of(self, total: int, failed: int) -> dict[str, ScoreColumn]:
         return {
             key: ScoreColumn(
-                scores, total, failed, self._cases[key], self._failed_cases, self.passes[key], self.clusters
+                scores,
+                total - self._not_applicable.get(key, 0),
+                len(self._failed_cases[key]) if self.grouped else failed,
+                self._cases[key],
+                self._failed_cases[key],
+                self.passes[key],
+                self.clusters,
             )
             for key, scores in self._scores.items()
         }
@@ -296,6 +309,7 @@ class _Scores:
 
     def _add_cases(self, responses: ResponseColumns, grades: GradeColumns) -> None:
         numbers: dict[str, int] = {}
+        failed: list[str] = []
         for case, status in zip(responses.cases, responses.statuses, strict=True):
             if self._case < 0 or case != self._last:
                 self._case, self._last = self._case + 1, case
@@ -303,8 +317,11 @@ class _Scores:
                     self.clusters.append(self._cluster(case))
             numbers[case] = self._case
             if status != "success":
-                self._failed_cases.append(self._case)
-        rows = zip(grades.cases, grades.graders, grades.outcomes, grades.scores, strict=True)
+                failed.append(case)
+        rows = list(zip(grades.cases, grades.graders, grades.outcomes, grades.scores, strict=True))
+        left_out = {(case, key) for case, key, outcome, _ in rows if outcome == Outcome.NOT_APPLICABLE}
+        for key, failed_cases in self._failed_cases.items():
+            failed_cases.extend(numbers[case] for case in failed if (case, key) not in left_out)
         for case, key, outcome, score in rows:
             if score is not None and key in self._scores and case in numbers:
                 self._scores[key].append(score)
@@ -316,6 +333,12 @@ class _Scores:
         name = self._cluster_of.get(case)
         number = len(self.clusters)
         return number if name is None else self._numbers.setdefault(name, number)
+
+
+def _not_applicable(counts: Counts) -> dict[str, int]:
+    """By grader, the number of grades of cases to which it does not apply; only graders with such cases."""
+    found = {key: grader.outcomes.get(Outcome.NOT_APPLICABLE, 0) for key, grader in counts.graders.items()}
+    return {key: number for key, number in found.items() if number}
 
 
 def _known(values: Sequence[float | None]) -> Sequence[float]:
@@ -487,7 +510,8 @@ def measured_summary(storage: Storage, run: Run) -> tuple[Summary, Measured]:
 def measure_run(storage: Storage, run: Run, counts: Counts) -> Measured:
     """The numbers of a stored run that need its rows."""
     clusters = storage.clusters(run.id)
-    return measure(run, storage.columns(run.id, named=run.repeats > 1 or bool(clusters)), counts, clusters)
+    named = run.repeats > 1 or bool(clusters) or bool(_not_applicable(counts))
+    return measure(run, storage.columns(run.id, named=named), counts, clusters)
 
 
 def _pairs(storage: Storage, run: Run, gate: Gate | None) -> dict[tuple[str, str], PairedScores]:

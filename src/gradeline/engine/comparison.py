@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from gradeline.engine.definition import Rules, command, run_data
-from gradeline.errors import ConfigError, Problem
+from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Columns, GradeColumns, ResponseColumns, Run, Storage, quote
 from gradeline.stats.paired import ALPHA
 from gradeline.stats.sequential import LOOKS, look_sizes
@@ -37,6 +38,8 @@ class RunScores(NamedTuple):
     """The cluster of each case or None; empty if no case has one."""
     noise: Mapping[str, float] = NO_NOISE
     """By grader, the change of a case below which it counts as same; only graders with such a limit."""
+    not_applicable: Mapping[str, Collection[str]] = MappingProxyType({})
+    """By grader, the cases to which it does not apply; only graders with such cases."""
 
     @property
     def places(self) -> dict[str, int]:
@@ -83,6 +86,7 @@ class _Reading:
         self._digests: list[str] = []
         self._positions: list[int] = []
         self._graders: dict[str, list[RepeatScores]] = {key: [] for key in keys}
+        self._not_applicable: dict[str, set[str]] = {}
 
     def add(self, responses: ResponseColumns, grades: GradeColumns) -> None:
         if responses.cases and not self._add_whole(responses, grades):
@@ -116,9 +120,11 @@ class _Reading:
             case for case, status in zip(responses.cases, responses.statuses, strict=True) if status != "success"
         )
         scored: dict[str, dict[str, list[float]]] = {key: {} for key in self._graders}
-        for case, key, score in zip(grades.cases, grades.graders, grades.scores, strict=True):
+        for case, key, outcome, score in zip(grades.cases, grades.graders, grades.outcomes, grades.scores, strict=True):
             if score is not None and key in scored:
                 scored[key].setdefault(case, []).append(score)
+            elif outcome == Outcome.NOT_APPLICABLE and key in scored:
+                self._not_applicable.setdefault(key, set()).add(case)
         for case, digest, position in zip(responses.cases, responses.digests, responses.positions, strict=True):
             if self._cases and self._cases[-1] == case:
                 continue
@@ -132,18 +138,20 @@ class _Reading:
         for place in range(first, len(self._cases)):
             case = self._cases[place]
             for key, tries in self._graders.items():
-                tries[place] += (*repeat(None, failed[case]), *scored[key].get(case, ()))
+                if case not in self._not_applicable.get(key, ()):
+                    tries[place] += (*repeat(None, failed[case]), *scored[key].get(case, ()))
 
     def in_order(self) -> RunScores:
         """By the position of the case."""
         positions = self._positions
         if positions == sorted(positions):
-            return RunScores(self._cases, self._digests, self._graders)
+            return RunScores(self._cases, self._digests, self._graders, not_applicable=self._not_applicable)
         order = sorted(range(len(positions)), key=positions.__getitem__)
         return RunScores(
             [self._cases[place] for place in order],
             [self._digests[place] for place in order],
             {key: [tries[place] for place in order] for key, tries in self._graders.items()},
+            not_applicable=self._not_applicable,
         )
 
 
@@ -201,18 +209,30 @@ def paired_scores(baseline: RunScores, candidate: RunScores, cases: Overlap, key
     A case belongs to the cluster that it has in the candidate, else to that in the baseline. The candidate's suite
     says which changes count as same.
     """
+    left_out = {*baseline.not_applicable.get(key, ()), *candidate.not_applicable.get(key, ())}
+    applicable = _applicable(candidate, cases, left_out) if left_out else cases
     firsts, seconds = baseline.graders[key], candidate.graders[key]
-    places = baseline.places if cases.baseline_only else {}
-    only = [places[case] for case in cases.baseline_only]
+    places = baseline.places if applicable.baseline_only else {}
+    only = [places[case] for case in applicable.baseline_only]
     return PairedScores(
-        [candidate.cases[other] for _, other in cases.common] + cases.baseline_only,
-        [firsts[place] for place, _ in cases.common] + [firsts[place] for place in only],
-        [seconds[other] for _, other in cases.common] + [()] * len(only),
-        cases.candidate_only,
-        cases.edited,
-        _clusters(baseline, candidate, cases, only),
-        cases.look,
+        [candidate.cases[other] for _, other in applicable.common] + applicable.baseline_only,
+        [firsts[place] for place, _ in applicable.common] + [firsts[place] for place in only],
+        [seconds[other] for _, other in applicable.common] + [()] * len(only),
+        applicable.candidate_only,
+        applicable.edited,
+        _clusters(baseline, candidate, applicable, only),
+        applicable.look,
         candidate.noise.get(key, 0.0),
+        len(cases.common) - len(applicable.common) + len(cases.baseline_only) - len(only),
+    )
+
+
+def _applicable(candidate: RunScores, cases: Overlap, left_out: Collection[str]) -> Overlap:
+    """Without the cases to which the grader does not apply in one of the runs."""
+    return cases._replace(
+        common=[pair for pair in cases.common if candidate.cases[pair[1]] not in left_out],
+        baseline_only=[case for case in cases.baseline_only if case not in left_out],
+        candidate_only=[case for case in cases.candidate_only if case not in left_out],
     )
 
 

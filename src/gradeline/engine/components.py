@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
@@ -28,6 +28,7 @@ from gradeline.model import (
 )
 from gradeline.model.resources import EgressPolicy, Resources
 from gradeline.model.secrets import SecretSet
+from gradeline.suite.case_condition import CaseCondition
 from gradeline.suite.spec import GraderSpec, SuiteDefinition, TargetSpec
 from gradeline.targets.base import DeclaredTarget, TargetContext
 from gradeline.targets.registry import guard_methods, guarded_code
@@ -253,7 +254,25 @@ def build_grader_use(
     else:
         entry = loaded["extractor", spec.extractor]
         extractor = UserExtractor(spec.extractor, entry.fingerprint, spec.extractor_config, spec.timeout, spec.memory)
-    return GraderUse(spec.key, grader, extractor, spec.pass_threshold, turns=spec.turns, noise=spec.noise)
+    return GraderUse(
+        spec.key,
+        grader,
+        extractor,
+        spec.pass_threshold,
+        turns=spec.turns,
+        noise=spec.noise,
+        when=None if spec.when is None else CaseCondition(spec.when),
+        expected=spec.expected,
+    )
+
+
+def with_inputs(uses: Iterable[GraderUse]) -> list[GraderUse]:
+    """The graders, in their order, with the fingerprints of those whose grades they read."""
+    ready: dict[str, GraderUse] = {}
+    for use in uses:
+        names = use.grader.inputs if isinstance(use.grader, graders.DeclaredGrader) else ()
+        ready[use.key] = use._replace(inputs={name: ready[name].fingerprint for name in names if name in ready})
+    return list(ready.values())
 
 
 def bind_grader(kind: str, config: Mapping[str, Any], resources: Resources, place: str = "") -> GraderProtocol:

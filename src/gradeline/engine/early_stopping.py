@@ -17,9 +17,11 @@ from gradeline.engine.definition import Rules, RunDefinition, command
 from gradeline.engine.execute import Stop
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.plan import CompletedCase, LookReport, ProgressCallback, ProgressCount
-from gradeline.errors import ConfigError, Problem
+from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import (
     EarlyStopping,
+    Grade,
+    GradeMeasure,
     Measure,
     Run,
     Sample,
@@ -49,7 +51,7 @@ DECIDED = "decided"
 _READS = 100
 """Maximum reads of the store for cases that other processes finish."""
 
-_Scores = tuple[RepeatScores, ...]
+_Scores = tuple[RepeatScores | None, ...]
 """Scores of one (case, repeat), or of all repeats of a case, by watched grader."""
 
 
@@ -310,13 +312,13 @@ class LookMonitor:
         if response is None:
             return stored if stored is not None else ((),) * len(self._rule.keys)
         failed = response.status != "success"
-        found: list[RepeatScores] = []
+        found: list[RepeatScores | None] = []
         for number, grader in enumerate(self._rule.keys):
             one = done.graded.get(grader)
             if one is None and stored is not None and not failed:
                 found.append(stored[number])
             else:
-                found.append(_try(None if one is None else one.grade.score, failed=failed))
+                found.append(_try(None if one is None else one.grade, failed=failed))
         return tuple(found)
 
     def _read_new(self) -> None:
@@ -342,7 +344,7 @@ class LookMonitor:
         if before is None or self._stop.decided:
             return
         first, *others = scores
-        after = [tuple(chain.from_iterable(tries)) for tries in zip(*scores, strict=True)] if others else first
+        after = [_joined(tries) for tries in zip(*scores, strict=True)] if others else first
         look = self._rule.add(before, after, self._clusters.get(case))
         if look is None:
             return
@@ -354,7 +356,7 @@ class LookMonitor:
     def _measured(self, one: Measure) -> _Scores:
         failed = one.status != "success"
         grades = (one.grades.get(key) for key in self._rule.keys)
-        return tuple(_try(None if grade is None else grade.score, failed=failed) for grade in grades)
+        return tuple(_try(grade, failed=failed) for grade in grades)
 
 
 def describe_look(look: LookResult) -> str:
@@ -369,12 +371,29 @@ def describe_look(look: LookResult) -> str:
     return f"{text}, {'going on' if look.decision == 'undecided' else look.decision.replace('_', ' ')}"
 
 
-def _try(score: float | None, *, failed: bool) -> RepeatScores:
+def _try(grade: Grade | GradeMeasure | None, *, failed: bool) -> RepeatScores | None:
+    """The score of one repeat; None if the grader does not apply to the case."""
+    if grade is not None and grade.outcome is Outcome.NOT_APPLICABLE:
+        return None
+    score = None if grade is None else grade.score
     return (score,) if failed or score is not None else ()
 
 
+def _joined(tries: Sequence[RepeatScores | None]) -> RepeatScores | None:
+    known = [one for one in tries if one is not None]
+    return tuple(chain.from_iterable(known)) if len(known) == len(tries) else None
+
+
 def _by_case(scores: RunScores) -> dict[str, _Scores]:
-    return dict(zip(scores.cases, zip(*scores.graders.values(), strict=True), strict=True))
+    columns: list[Sequence[RepeatScores | None]] = []
+    for key, column in scores.graders.items():
+        left_out = scores.not_applicable.get(key)
+        columns.append(
+            column
+            if not left_out
+            else [None if case in left_out else one for case, one in zip(scores.cases, column, strict=True)]
+        )
+    return dict(zip(scores.cases, zip(*columns, strict=True), strict=True))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,6 +26,7 @@ from gradeline.engine.plan import (
 )
 from gradeline.errors import (
     BadReplyError,
+    CaseLeftOut,
     DataError,
     GraderError,
     MissingDataError,
@@ -37,6 +39,7 @@ from gradeline.extractors import DeclaredExtractor
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import DeclaredGrader, run_async_grader, run_grader
 from gradeline.graders.base import DEFAULT_EXTRACTOR
+from gradeline.graders.case_values import sample_value
 from gradeline.graders.grading import EMPTY_SUBMISSION, error_grade, result_grade, skipped_grade
 from gradeline.model import (
     AsyncGrader,
@@ -57,12 +60,14 @@ from gradeline.model.context import copy_response, is_own_class
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.response import total_usage
 from gradeline.model.run import TurnRule
-from gradeline.model.text import quote_typed
+from gradeline.model.text import quote_typed, scalar_text
+from gradeline.suite.case_condition import CaseCondition
 from gradeline.usercode import pools
 from gradeline.usercode.pools import CodeRunner
 from gradeline.usercode.process_control import GRADER_MEMORY
 from gradeline.usercode.protocol import Job, Task, TaskResult
 
+_SCALAR = str | int | float
 _AHEAD = 512
 """Maximum cases that are graded at the same time."""
 
@@ -96,6 +101,8 @@ class UserExtractor(NamedTuple):
     memory: int = GRADER_MEMORY
 
 
+_NONE: Mapping[str, Graded] = MappingProxyType({})
+
 Baseline = Callable[[Sample, int], Response]
 """The response of the baseline to a case and repeat; `MissingDataError` if there is none."""
 
@@ -113,17 +120,62 @@ class GraderUse(NamedTuple):
     """When a conversation that is graded turn by turn passes."""
     noise: float = 0.0
     """Smaller changes of a score count as same in comparisons; scores do not change."""
+    when: CaseCondition | None = None
+    """The cases that the grader applies to; None: all."""
+    expected: str | None = None
+    """The value of the case, as ``$metadata.key``, that replaces its ground truth for this grader."""
+    inputs: Mapping[str, str] = {}
+    """The columns whose grades the grader reads, with their fingerprints."""
 
     @property
     def fingerprint(self) -> str:
         """Covers everything that decides scores and passes: the grader's own fingerprint if nothing is configured."""
         own = self.grader.fingerprint
-        usual = self.pass_threshold is None and self.turns == "all"
+        rule = () if self.turns == "all" else (self.turns,)
+        selection = {
+            "when": None if self.when is None else self.when.written,
+            "expected": self.expected,
+            "inputs": dict(self.inputs),
+        }
+        chosen = {key: value for key, value in selection.items() if value}
+        usual = self.pass_threshold is None and not rule and not chosen
         if usual and self.extractor.fingerprint == _whole_answer().fingerprint:
             return own
         config = dict(self.extractor.config) if isinstance(self.extractor, UserExtractor) else {}
-        rule = () if self.turns == "all" else (self.turns,)
-        return fingerprint("column", own, self.extractor.fingerprint, config, self.pass_threshold, *rule)
+        parts = (*rule, chosen) if chosen else rule
+        return fingerprint("column", own, self.extractor.fingerprint, config, self.pass_threshold, *parts)
+
+    @property
+    def turn_fingerprint(self) -> str:
+        """The fingerprint of a grade that joins the turns of a conversation.
+
+        With ``expected`` only the expected value decides whether turns are graded apart, so there is one fingerprint.
+        """
+        return self.fingerprint if self.expected is not None else by_turn_fingerprint(self.fingerprint)
+
+
+def _reads_grades(use: GraderUse) -> bool:
+    if isinstance(use.grader, UserGrader):
+        return False
+    return isinstance(use.grader, UserReward) or "grades" in use.grader.needs
+
+
+def expecting(sample: Sample, reference: str | None, path: str) -> Sample:
+    """The case with another expected value: a list with one item for each turn as it is, other data as JSON.
+
+    Raises `MissingDataError` if the case does not have the value.
+    """
+    if reference is None:
+        return sample
+    found = sample_value(reference, sample, path)
+    if found is None:
+        raise MissingDataError(f"{path}: {reference} is null in this case")
+    if isinstance(found, list) and isinstance(sample.input, list) and len(found) == len(sample.input):
+        turns = [scalar_text(item) for item in found if isinstance(item, _SCALAR)]
+        if len(turns) == len(found):
+            return msgspec.structs.replace(sample, ground_truth=turns)
+    text = scalar_text(found) if isinstance(found, _SCALAR) else msgspec.json.encode(found).decode()
+    return msgspec.structs.replace(sample, ground_truth=text)
 
 
 @cache
@@ -140,20 +192,30 @@ class CaseRefusedError(ProviderRefusedError):
 
 
 class Grading:
-    """Grades many responses with the same graders. Without a pool only built-ins can be used."""
+    """Grades many responses with the same graders. Without a pool only built-ins can be used.
+
+    A grader that reads the grades of others comes after them: ``uses`` are in such an order.
+    """
 
     def __init__(self, uses: Sequence[GraderUse], pool: CodeRunner | None) -> None:
         self._uses = {use.key: use for use in uses}
         self._renamed = {use.key: use.fingerprint for use in uses if use.fingerprint != use.grader.fingerprint}
-        self._by_turn = {use.key: by_turn_fingerprint(use.fingerprint) for use in uses}
-        self._rewards = {use.key: use for use in uses if isinstance(use.grader, UserReward)}
+        self._by_turn = {use.key: use.turn_fingerprint for use in uses}
+        self._inputs = {use.key: self._inputs_of(use) for use in uses if _reads_grades(use)}
         self._judges = {use.key: use.grader for use in uses if isinstance(use.grader, AsyncGrader)}
         self._pool = pool
         self._keys = tuple(self._uses)
         self._all = list(self._uses.values())
-        self._plain = not (self._renamed or self._rewards or self._judges)
+        self._depends_on_case = any(use.when is not None or use.expected is not None for use in uses)
+        self._plain = not (self._renamed or self._inputs or self._judges or self._depends_on_case)
         """True if every grade is returned as its grader made it."""
         self._instant = self._plain and not self.waits
+
+    def _inputs_of(self, use: GraderUse) -> tuple[str, ...]:
+        """The columns that a grader reads: those that it names; for a reward all others."""
+        if not isinstance(use.grader, UserReward):
+            return tuple(use.inputs)
+        return tuple(key for key, other in self._uses.items() if not isinstance(other.grader, UserReward))
 
     @property
     def waits(self) -> bool:
@@ -162,6 +224,11 @@ class Grading:
             isinstance(use.grader, UserGrader | UserReward | AsyncGrader) or isinstance(use.extractor, UserExtractor)
             for use in self._all
         )
+
+    @property
+    def reads_grades(self) -> bool:
+        """True if a grader reads the grades of others."""
+        return bool(self._inputs)
 
     def asks(self, keys: Iterable[str]) -> bool:
         """True if one of these graders calls a model, which may cost money."""
@@ -180,40 +247,122 @@ class Grading:
         return done
 
     async def grade(
-        self, sample: Sample, response: Response, keys: Iterable[str] | None = None, repeat: int = 0
+        self,
+        sample: Sample,
+        response: Response,
+        keys: Iterable[str] | None = None,
+        repeat: int = 0,
+        earlier: Mapping[str, Graded] = _NONE,
     ) -> dict[str, Graded]:
         """The grades by all graders, or by those named; a failed call is ``skipped``.
 
-        Raises `ConfigError` if no model can be called until a person fixes the configuration; a `CaseRefusedError` has
-        the grades of the other judges.
+        Graders that read a grade which changes are called too. ``earlier`` are grades of the response that are stored:
+        those by the same graders are read and not made again. Raises `ConfigError` if no model can be called until a
+        person fixes the configuration; a `CaseRefusedError` has the grades of the other judges.
         """
-        try:
-            return await self._grade(sample, response, keys, repeat)
-        except CaseRefusedError as error:
-            error.graded = self._signed(error.graded, by_turn=is_by_turn(sample))
-            raise
+        if self._plain and response.error is None and not is_by_turn(sample):
+            uses = self._all if keys is None or keys == self._keys else [self._uses[key] for key in keys]
+            return await self._whole(sample, response, uses)
+        wanted = set(self._keys if keys is None else keys)
+        known = self._same_graders(sample, earlier)
+        for key, inputs in self._inputs.items():
+            if wanted.intersection(inputs):
+                wanted.add(key)
+        for key in reversed(self._inputs):
+            if key in wanted:
+                wanted.update(name for name in self._inputs[key] if name not in known)
+        first = [use for use in self._all if use.key in wanted and use.key not in self._inputs]
+        done = await self._for_case(sample, response, first, repeat)
+        for key in self._inputs:
+            if key not in wanted:
+                continue
+            others = {name: done.get(name) or known[name] for name in self._inputs[key]}
+            done |= await self._from_grades(self._uses[key], sample, response, others)
+        return {key: done[key] for key in self._keys if key in done}
 
-    async def _grade(
-        self, sample: Sample, response: Response, keys: Iterable[str] | None, repeat: int
+    def _same_graders(self, sample: Sample, earlier: Mapping[str, Graded]) -> dict[str, Graded]:
+        """The earlier grades that these graders would make again."""
+        by_turn = is_by_turn(sample)
+        return {
+            key: one
+            for key, one in earlier.items()
+            if key in self._uses
+            and one.grade.fingerprint == (self._by_turn[key] if by_turn else self._uses[key].fingerprint)
+        }
+
+    async def _for_case(
+        self, sample: Sample, response: Response, uses: Sequence[GraderUse], repeat: int
     ) -> dict[str, Graded]:
-        uses = self._all if keys is None or keys == self._keys else [self._uses[key] for key in keys]
+        """The grades by graders that read no other grades, each with the case as it sees it."""
+        if not self._depends_on_case:
+            return await self._signed_grades(sample, response, uses, repeat)
+        done, views = self._views(sample, response, uses)
+        refusals: list[CaseRefusedError] = []
+        graded = await asyncio.gather(
+            *(self._signed_grades(view, response, some, repeat) for view, some in views), return_exceptions=True
+        )
+        for one in graded:
+            if isinstance(one, CaseRefusedError):
+                refusals.append(one)
+                done |= one.graded
+            elif isinstance(one, BaseException):
+                raise one
+            else:
+                done |= one
+        if refusals:
+            raise CaseRefusedError(refusals[0].problems, done)
+        return {use.key: done[use.key] for use in uses}
+
+    def _views(
+        self, sample: Sample, response: Response, uses: Sequence[GraderUse]
+    ) -> tuple[dict[str, Graded], list[tuple[Sample, list[GraderUse]]]]:
+        """The grades that the case alone decides, and the other graders by the case as they see it."""
+        decided: dict[str, Graded] = {}
+        views: dict[str | None, tuple[Sample, list[GraderUse]]] = {}
+        for use in uses:
+            try:
+                if use.when is not None and not use.when.holds(sample):
+                    raise CaseLeftOut(Outcome.NOT_APPLICABLE, f"applies only when {use.when}")
+                reference = use.expected if response.error is None else None  # a failed call is not graded
+                if reference not in views:
+                    views[reference] = (expecting(sample, reference, f"{use.key}.expected"), [])
+                views[reference][1].append(use)
+            except GraderError as error:
+                decided[use.key] = Graded(None, self._signed_error(use, error, by_turn=is_by_turn(sample)))
+        return decided, list(views.values())
+
+    def _signed_error(self, use: GraderUse, error: GraderError, *, by_turn: bool) -> Grade:
+        return error_grade(use.grader.kind, self._by_turn[use.key] if by_turn else use.fingerprint, error)
+
+    async def _signed_grades(
+        self, sample: Sample, response: Response, uses: Sequence[GraderUse], repeat: int
+    ) -> dict[str, Graded]:
         by_turn = is_by_turn(sample)
         if response.error is not None:
             return self._signed({use.key: Graded(None, _skipped(use)) for use in uses}, by_turn=by_turn)
-        if self._plain and not by_turn:
-            return await self._whole(sample, response, uses)
-        if not self._rewards:
+        try:
             return self._signed(await self._direct(sample, response, uses, repeat), by_turn=by_turn)
-        rewards = [use for use in uses if use.key in self._rewards]
-        if rewards:  # a reward needs the grades of all others
-            uses = list(self._uses.values())
-        plain = [use for use in uses if use.key not in self._rewards]
-        done = await self._direct(sample, response, plain, repeat)
-        for use in rewards:
-            if isinstance(use.grader, UserReward):
-                others = {one.key: done[one.key] for one in plain}
-                done[use.key] = await self._rewarded(use, use.grader, sample, response, others)
-        return self._signed(done, by_turn=by_turn)
+        except CaseRefusedError as error:
+            error.graded = self._signed(error.graded, by_turn=by_turn)
+            raise
+
+    async def _from_grades(
+        self, use: GraderUse, sample: Sample, response: Response, others: Mapping[str, Graded]
+    ) -> dict[str, Graded]:
+        """The grade by a grader that reads the grades of others."""
+        done, views = self._views(sample, response, [use])
+        for view, _ in views:
+            if response.error is not None:
+                graded = Graded(None, _skipped(use))
+            elif isinstance(use.grader, UserReward):
+                graded = await self._rewarded(use, use.grader, view, response, others)
+            elif isinstance(use.grader, UserGrader):
+                raise TypeError(f"{use.key}: custom graders do not read the grades of others")
+            else:
+                ctx = GradeContext(view, "", response, grades={key: one.grade for key, one in others.items()})
+                graded = Graded(None, run_grader(use.grader, ctx, pass_threshold=use.pass_threshold))
+            done |= self._signed({use.key: graded}, by_turn=is_by_turn(sample))
+        return done
 
     def _signed(self, graded: dict[str, Graded], *, by_turn: bool) -> dict[str, Graded]:
         names = self._by_turn if by_turn else self._renamed
@@ -319,6 +468,7 @@ class Grading:
     async def _rewarded(
         self, use: GraderUse, reward: UserReward, sample: Sample, response: Response, others: Mapping[str, Graded]
     ) -> Graded:
+        others = {key: one for key, one in others.items() if one.grade.outcome is not Outcome.NOT_APPLICABLE}
         missing = [key for key, one in others.items() if one.grade.score is None]
         if missing:
             error = MissingDataError(f"{', '.join(missing)} gave no score, so there is nothing to reward")

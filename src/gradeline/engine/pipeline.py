@@ -95,12 +95,18 @@ class RunTask(NamedTuple):
             storage.keys_of(run.id),
             retry_failed=self.retry_failed,
             model_graders=self.model_graders,
+            turn_graders=self.turn_fingerprints,
         )
         return planned if self.calls_agent else (one for one in planned if one.work is not Work.RERUN)
 
     @property
     def fingerprints(self) -> dict[str, str]:
         return {use.key: use.fingerprint for use in self.graders}
+
+    @property
+    def turn_fingerprints(self) -> dict[str, str]:
+        """By grader, the fingerprint of a grade that joins the turns of a conversation."""
+        return {use.key: use.turn_fingerprint for use in self.graders}
 
     @property
     def refusable_judges(self) -> dict[str, Refusable]:
@@ -201,7 +207,9 @@ class Pipeline:
                 self._stop.set(spent)
                 return None
             try:
-                graded = await self._grading.grade(planned.sample, response, planned.graders, planned.key.repeat)
+                graded = await self._grading.grade(
+                    planned.sample, response, planned.graders, planned.key.repeat, self._earlier(planned)
+                )
             except CaseRefusedError as error:  # stored, with what other judges were paid for: `resume` counts refusals
                 self._stop.set(str(error), failed=True)
                 graded = error.graded
@@ -212,6 +220,15 @@ class Pipeline:
         clock.graded = perf_counter()
         failpoint("grade-queued")
         return CompletedCase(planned, response, stored_grades)
+
+    def _earlier(self, planned: Planned) -> dict[str, Graded]:
+        """The stored grades of a response, if graders read them."""
+        if planned.work is not Work.REGRADE or not self._grading.reads_grades:
+            return {}
+        record = self._storage.get_record(planned.key)
+        if record is None:
+            return {}
+        return {key: Graded(record.submissions.get(key), grade) for key, grade in record.grades.items()}
 
     def _count(self, key: str, grade: Grade) -> None:
         """Count what a judge cost; one that was not called cost nothing."""

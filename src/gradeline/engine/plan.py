@@ -50,11 +50,13 @@ def plan(
     *,
     retry_failed: bool = True,
     model_graders: Collection[str] = (),
+    turn_graders: Mapping[str, str] | None = None,
 ) -> Iterator[Planned]:
     """Merge the cases and repeats with what the store has of them; both are in the order of the dataset.
 
-    ``graders`` has the fingerprint of each grader; ``model_graders`` are called again if they gave no score, as an
-    agent is whose call failed. Nothing is held in memory: a case that the store has at another place is run again.
+    ``graders`` has the fingerprint of each grader, ``turn_graders`` that for conversations if it is not derived from
+    the other; ``model_graders`` are called again if they gave no score, as an agent is whose call failed. Nothing is
+    held in memory: a case that the store has at another place is run again.
     """
     there = iter(stored)
     known = next(there, None)
@@ -68,7 +70,14 @@ def plan(
                 continue
             known = next(there, None)
             yield planned_for(
-                key, sample, position, graders, found, retry_failed=retry_failed, model_graders=model_graders
+                key,
+                sample,
+                position,
+                graders,
+                found,
+                retry_failed=retry_failed,
+                model_graders=model_graders,
+                turn_graders=turn_graders,
             )
 
 
@@ -81,6 +90,7 @@ def planned_for(
     *,
     retry_failed: bool = True,
     model_graders: Collection[str] = (),
+    turn_graders: Mapping[str, str] | None = None,
 ) -> Planned:
     """What one (case, repeat) needs, given what is stored of it."""
     if found is None:
@@ -90,7 +100,7 @@ def planned_for(
     if found.status != "success" and retry_failed:
         return Planned(key, sample, position, Work.RERUN, f"its call ended in {found.status}", tuple(graders))
     if is_by_turn(sample):
-        graders = {name: by_turn_fingerprint(print_) for name, print_ in graders.items()}
+        graders = turn_graders or {name: by_turn_fingerprint(print_) for name, print_ in graders.items()}
     again = found.errors.intersection(model_graders)
     missing = tuple(name for name, print_ in graders.items() if found.fingerprints.get(name) != print_ or name in again)
     if not missing:

@@ -30,6 +30,7 @@ from gradeline.engine.components import (
     run_prices,
     target_spec,
     with_baseline_run,
+    with_inputs,
 )
 from gradeline.engine.definition import Rules, RunBudget, RunDefinition, RunOptions, now, requested_concurrency
 from gradeline.engine.execute import DEFAULT_LIMIT, CallLimits, Rate
@@ -48,6 +49,7 @@ from gradeline.model import (
 from gradeline.model.resources import EgressPolicy, Resources
 from gradeline.model.secrets import SecretSet
 from gradeline.suite.clusters import COMPARED_CASES, cluster_warnings, near_duplicate_warning
+from gradeline.suite.column_order import grader_inputs, in_order
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.environment import read_environment
 from gradeline.suite.spec import GraderSpec, SuiteDefinition
@@ -364,6 +366,7 @@ async def prepare(
             if is_loaded(grader, loaded, in_process):
                 with problems.collect():
                     uses.append(build_grader_use(with_baseline_run(grader, compared), loaded, resources, in_process))
+        uses = with_inputs(uses)
         for use in uses:
             if isinstance(use.grader, Closable):
                 stack.push_async_callback(use.grader.aclose)
@@ -449,12 +452,22 @@ def _chosen(suite: SuiteDefinition, options: RunOptions) -> list[GraderSpec]:
     unknown = [key for key in options.graders if key not in known]
     if unknown:
         raise ConfigError(Problem("--grader", f"no grader {unknown[0]!r} in the suite; it has {', '.join(known)}"))
-    chosen = [spec for spec in suite.graders if not options.graders or spec.key in options.graders]
-    if not options.comparing:
-        return [spec for spec in chosen if not needs_baseline(spec)]
-    if suite.gate is not None:
-        missing = set(graders_of(suite.gate, suite.columns)) - {spec.key for spec in chosen} - {suite.reward_key}
+    chosen = in_order(spec for spec in suite.graders if not options.graders or spec.key in options.graders)
+    present = {spec.key for spec in chosen}
+    for spec in chosen:
+        missing = [name for name in grader_inputs(spec) if name not in present]
         if missing:
-            needed = ", ".join(map(repr, sorted(missing)))
+            needed = ", ".join(map(repr, missing))
+            raise ConfigError(Problem("--grader", f"{spec.key!r} is computed from {needed}; choose it too"))
+    if not options.comparing:
+        left_out: set[str] = set()
+        for spec in chosen:
+            if needs_baseline(spec) or not left_out.isdisjoint(grader_inputs(spec)):
+                left_out.add(spec.key)
+        return [spec for spec in chosen if spec.key not in left_out]
+    if suite.gate is not None:
+        without = set(graders_of(suite.gate, suite.columns)) - present - {suite.reward_key}
+        if without:
+            needed = ", ".join(map(repr, sorted(without)))
             raise ConfigError(Problem("--grader", f"the suite's gate needs {needed}; choose it too"))
     return chosen

@@ -118,6 +118,11 @@ class DeclaredGrader(Declaration[C], Grader):
         """Problems of the options that only files in the folder show; ``case`` is one of the cases to grade."""
         return iter(())
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The columns whose grades it reads from ``ctx.grades``; any makes ``grades`` one of its needs."""
+        return ()
+
     @abstractmethod
     def result(self, ctx: GradeContext) -> GradeResult:
         """Grade one submission."""

@@ -8,7 +8,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from gradeline.errors import BadReplyError, ConfigError, GraderError, Outcome, TooLargeError, grade_policy
+from gradeline.errors import (
+    BadReplyError,
+    CaseLeftOut,
+    ConfigError,
+    GraderError,
+    Outcome,
+    TooLargeError,
+    grade_policy,
+)
 from gradeline.graders.base import DeclaredGrader, as_result, as_text
 from gradeline.graders.registry import create
 from gradeline.model import (
@@ -169,6 +177,8 @@ def error_grade(
     This is the only place that turns an exception into an outcome; `gradeline.model.grade.grader_error` gives its
     type. A `GraderError` also provides rationale and metadata.
     """
+    if isinstance(error, CaseLeftOut):
+        return Grade(kind, fingerprint, error.outcome, rationale=clean_text(str(error)).text)
     details = error if isinstance(error, GraderError) else GraderError()
     return Grade(
         kind,
@@ -186,8 +196,3 @@ def error_grade(
 def skipped_grade(kind: str, fingerprint: str) -> Grade:
     """The grade of a failed call: there is nothing to grade."""
     return Grade(kind, fingerprint, Outcome.SKIPPED)
-
-
-def not_applicable_grade(kind: str, fingerprint: str, reason: str | None = None) -> Grade:
-    """The grade of a case to which the grader does not apply: outside its coverage, neither passed nor failed."""
-    return Grade(kind, fingerprint, Outcome.NOT_APPLICABLE, rationale=reason)

@@ -29,6 +29,7 @@ BUILTINS = {
     "latency": "gradeline.graders.limits:LatencyGrader",
     "cost": "gradeline.graders.limits:CostGrader",
     "finish_reason": "gradeline.graders.finish_reason:FinishReasonGrader",
+    "formula": "gradeline.graders.formula:FormulaGrader",
     # Judges are a higher layer, imported when used.
     "model_judge": "gradeline.judges.model_judge:ModelJudge",
     "panel": "gradeline.judges.panel:PanelGrader",

@@ -56,7 +56,7 @@ _GROUPS: dict[CaseGroupName, tuple[str, str]] = {
     "calls": ("No answer", "The agent's call failed: there was nothing to grade, and nothing counts as zero."),
     "low": ("Passed, with less than a full score", "The lowest scores first."),
 }
-MARKS = {"pass": "✓", "fail": "✕", "error": "!", "skipped": "–"}
+MARKS = {"pass": "✓", "fail": "✕", "error": "!", "skipped": "–", "not_applicable": "n/a"}
 
 
 def cases_section(seen: Overview, *, repeated: bool) -> Iterator[Html]:
@@ -308,7 +308,10 @@ def _graders(report: RunReport) -> Iterator[Html]:
         role="table",
         aria_labelledby="graders",
     )
-    note = "Intervals are 95 %. Errors and skipped cases have no score: they are in no mean and no rate."
+    note = (
+        "Intervals are 95 %. Errors, skipped cases and cases to which a grader does not apply have no score: they are"
+        " in no mean and no rate."
+    )
     yield element("p", note, class_="note")
     yield Html("</section>")
 

@@ -82,8 +82,8 @@ def _result(row: ResultRow) -> str:
     if error is not None:
         why = f"the agent's call failed ({error.type}, fault: {error.fault}): {error.message}"
         return f"<skipped{_attributes(message=truncate(why, _MESSAGE))}/>"
-    why = "not graded yet" if grade is None else "there was nothing to grade"
-    return f"<skipped{_attributes(message=why)}/>"
+    why = "not graded yet" if grade is None else grade.rationale or "there was nothing to grade"
+    return f"<skipped{_attributes(message=truncate(why, _MESSAGE))}/>"
 
 
 def _evidence(row: ResultRow) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, get_args
 
 from msgspec.structs import replace
 
@@ -75,7 +75,7 @@ def one_line(text: str | None) -> str | None:
 MOST_CASES = 10_000
 """Maximum number of cases in a comparison; changed cases are listed first."""
 
-_KINDS: tuple[ChangeKind, ...] = ("improved", "worse", "mixed", "same", "missing", "edited")
+_KINDS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 
 _Means: TypeAlias = dict[str, float | None]
 """The mean score of a case over its repeats, by grader."""
@@ -175,19 +175,31 @@ def _case_changes(
     def means(scores: RunScores, place: int | None) -> _Means:
         return {key: None if place is None else case_score(scores.graders[key][place], agent_errors) for key in keys}
 
-    noise = after.noise
+    def change_of(case: str, first: _Means, second: _Means) -> CaseChange:
+        left_out = {
+            key
+            for key in keys
+            if case in before.not_applicable.get(key, ()) or case in after.not_applicable.get(key, ())
+        }
+        return _case_change(case, first, second, after.noise, case in edited, left_out)
+
     places = {case: place for place, case in enumerate(before.cases)}
     for place, case in enumerate(after.cases):
         first, second = means(before, places.pop(case, None)), means(after, place)
-        yield _case_change(case, first, second, noise, case in edited)
+        yield change_of(case, first, second)
     for case, place in places.items():
-        yield _case_change(case, means(before, place), means(after, None), noise, case in edited)
+        yield change_of(case, means(before, place), means(after, None))
 
 
-def _case_change(case: str, before: _Means, after: _Means, noise: Mapping[str, float], edited: bool) -> CaseChange:
-    changes: dict[str, ChangeKind] = {
-        key: "edited" if edited else _direction(score, after[key], noise.get(key, 0.0)) for key, score in before.items()
-    }
+def _case_change(
+    case: str, before: _Means, after: _Means, noise: Mapping[str, float], edited: bool, left_out: Collection[str]
+) -> CaseChange:
+    changes: dict[str, ChangeKind] = {}
+    for key, score in before.items():
+        if edited or key in left_out:
+            changes[key] = "edited" if edited else "not_applicable"
+        else:
+            changes[key] = _direction(score, after[key], noise.get(key, 0.0))
     change = "edited" if edited else _of_all(frozenset(changes.values()))
     return CaseChange(test_case_id=case, change=change, changes=changes, baseline=before, candidate=after)
 
@@ -203,7 +215,7 @@ def _of_all(changes: frozenset[ChangeKind]) -> ChangeKind:
     """The change of a case over all graders."""
     if {"improved", "worse"} <= changes:
         return "mixed"
-    order: tuple[ChangeKind, ...] = ("improved", "worse", "same")
+    order: tuple[ChangeKind, ...] = ("improved", "worse", "same", "missing", "not_applicable")
     return next((change for change in order if change in changes), "missing")
 
 

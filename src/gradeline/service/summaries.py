@@ -134,6 +134,7 @@ def _summary(run: RunSummary, counts: Counts, statistics: RowStatistics) -> Eval
         grader_fail_counts={key: column.failed for key, column in graders.items()},
         grader_error_counts={key: column.errors for key, column in graders.items()},
         grader_skipped_counts={key: column.skipped for key, column in graders.items()},
+        grader_not_applicable_counts={key: column.not_applicable for key, column in graders.items()},
         average_scores={key: _average(key, column, statistics.mean_intervals) for key, column in graders.items()},
         pass_rates={key: _rate(key, column, statistics.rate_intervals) for key, column in graders.items()},
         average_latency_ms=statistics.latency_ms.get("mean"),

@@ -17,6 +17,7 @@ from gradeline.errors import Problem
 from gradeline.graders.base import DEFAULT_EXTRACTOR
 from gradeline.model import Config, described, quote
 from gradeline.model.run import TurnRule
+from gradeline.suite.case_condition import CONDITION
 from gradeline.usercode.process_control import SIZE_SCHEMA
 from gradeline.verdict.evidence import AgentErrors
 
@@ -236,6 +237,23 @@ class GraderEntry(_Section, frozen=True, kw_only=True):
         ),
     ] = DEFAULT_EXTRACTOR
     extractor_config: Annotated[dict[str, Any] | None, described("The extractor's options.", expected=MAPPING)] = None
+    when: Annotated[
+        dict[str, Any] | Text | None,
+        described(
+            "The cases that the grader applies to (default: all): {tag: NAME}, {metadata.KEY: VALUE}, where a list of"
+            " values means any of them, or a JMESPath over the case. Others are not applicable: they have no grade and"
+            " do not count in the coverage.",
+            expected=CONDITION,
+        ),
+    ] = None
+    expected: Annotated[
+        Text | None,
+        described(
+            "The value of the case to grade against (default: its ground_truth), such as $metadata.answer or"
+            " $ground_truth.total; data other than text is written as JSON.",
+            expected="a reference such as $metadata.answer",
+        ),
+    ] = None
     pass_threshold: Annotated[
         Annotated[float, Meta(ge=0, le=1)] | None,
         described(

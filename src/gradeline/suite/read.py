@@ -12,10 +12,13 @@ from msgspec.structs import replace
 
 from gradeline import extractors, graders, targets
 from gradeline.errors import ConfigError, Problem, UnknownNameError, closest_match
+from gradeline.graders.case_values import is_reference
 from gradeline.graders.registry import ALIASES
 from gradeline.model import Config, Sample, quote, read_struct
 from gradeline.model.config import Reader
+from gradeline.suite.case_condition import condition_faults
 from gradeline.suite.clusters import ClusterPath
+from gradeline.suite.column_order import find_cycle, grader_inputs
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.declaration import (
     REWARD,
@@ -111,6 +114,7 @@ class _Reader:
         target = self._target()
         specs = self._graders(target)
         keys = list(map(str, self._mapping("graders")))
+        self._check_inputs(specs, keys)
         reward = self._reward(keys)
         if reward is not None:
             keys.append("reward_composer" if "reward" in keys else "reward")
@@ -336,6 +340,17 @@ class _Reader:
         specs = [self._grader(key, entry, target) for key, entry in self._mapping("graders").items()]
         return [spec for spec in specs if spec is not None]
 
+    def _check_inputs(self, specs: Sequence[GraderSpec], keys: Sequence[str]) -> None:
+        """Report inputs that are no graders, and graders that are computed from themselves."""
+        inputs = {spec.key: grader_inputs(spec) for spec in specs}
+        for key, names in inputs.items():
+            for name in names:
+                if name not in keys:
+                    self._fault(("graders", key), _no_grader(name, [one for one in keys if one != key]))
+        cycle = find_cycle(inputs)
+        if cycle:
+            self._fault(("graders", cycle[0]), f"is computed from itself: {' → '.join(cycle)}")
+
     def _grader(self, key: str, entry: Any, target: TargetSpec) -> GraderSpec | None:
         path: KeyPath = ("graders", key)
         if not isinstance(entry, dict):
@@ -362,8 +377,8 @@ class _Reader:
             for name in options:
                 message = _misspelt(name) or "a custom grader takes no options; it reads sample.metadata"
                 self._fault((*path, name) if name in entry else (*path, "config", name), message)
-        unread: Reader = lambda value, *_: value  # noqa: E731 - its faults depend on the grader
-        written = self._read(GraderEntry, known, path, {"memory": unread}) or GraderEntry()
+        unread: Reader = lambda value, *_: value  # noqa: E731 - read below, with faults of their own
+        written = self._read(GraderEntry, known, path, {"memory": unread, "when": unread}) or GraderEntry()
         usual = graders.default_extractor(kind) if function is None else default_of(GraderEntry, "extractor")
         extractor, extractor_config = self._extractor(entry, path, usual)
         return GraderSpec(
@@ -373,6 +388,8 @@ class _Reader:
             function=function,
             extractor=extractor,
             extractor_config=extractor_config,
+            when=self._when(entry, path),
+            expected=self._expected(written, path),
             pass_threshold=written.pass_threshold,
             noise=written.value_of("noise"),
             turns=written.value_of("turns"),
@@ -400,6 +417,22 @@ class _Reader:
         else:
             return kind, None
         return None, None
+
+    def _when(self, entry: Mapping[str, Any], path: KeyPath) -> dict[str, Any] | str | None:
+        written = entry.get("when")
+        if written is None:
+            return None
+        faults = list(condition_faults(written))
+        for fault in faults:
+            self._fault((*path, "when"), fault.message)
+        return None if faults else written
+
+    def _expected(self, written: GraderEntry, path: KeyPath) -> str | None:
+        if written.expected is None or is_reference(written.expected):
+            return written.expected
+        message = f"expected a reference such as $metadata.answer, got {quote(written.expected)}"
+        self._fault((*path, "expected"), f"{message}; write a value for all cases into the ground_truth of each case")
+        return None
 
     def _memory(self, entry: Mapping[str, Any], path: KeyPath, *, custom: bool) -> int:
         written = entry.get("memory")

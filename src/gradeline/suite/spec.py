@@ -29,6 +29,10 @@ class GraderSpec(msgspec.Struct, frozen=True, kw_only=True):
     function: str | None = None
     extractor: str = default_of(GraderEntry, "extractor")
     extractor_config: dict[str, Any] = {}
+    when: dict[str, Any] | str | None = None
+    """The cases that it applies to, as written; None: all."""
+    expected: str | None = None
+    """The value of the case that replaces its ground truth."""
     pass_threshold: float | None = None
     noise: float = default_of(GraderEntry, "noise")
     """In comparisons, a smaller change of a case's score counts as the same."""

@@ -96,9 +96,13 @@ class StoppingRule:
         self._done = 0
 
     def add(
-        self, baseline: Sequence[RepeatScores], candidate: Sequence[RepeatScores], cluster: Hashable | None = None
+        self,
+        baseline: Sequence[RepeatScores | None],
+        candidate: Sequence[RepeatScores | None],
+        cluster: Hashable | None = None,
     ) -> LookResult | None:
-        """Add a case: for each of ``keys`` its repeats in the baseline and in the run. None between two looks."""
+        """Add a case: for each of ``keys`` its repeats in the baseline and in the run, None for a grader that does not
+        apply to it. None between two looks."""
         self._done += 1
         for gate in self._gates:
             gate.add(baseline, candidate, cluster)
@@ -131,14 +135,23 @@ class _GateLooks:
         self._noise = {key: noise.get(key, 0.0) for key in gate.keys}
         self._of_means = dict.fromkeys(gate.keys, 0.0)
         """The sums of all changes of graders with a noise threshold, including those that count as same."""
+        self._left_out = dict.fromkeys(gate.keys, 0)
+        """The number of cases to which a grader does not apply."""
         self._columns = [(key, keys.index(key), self._noise[key], one) for key, one in self._differences.items()]
 
     def add(
-        self, baseline: Sequence[RepeatScores], candidate: Sequence[RepeatScores], cluster: Hashable | None
+        self,
+        baseline: Sequence[RepeatScores | None],
+        candidate: Sequence[RepeatScores | None],
+        cluster: Hashable | None,
     ) -> None:
         errors = self.gate.rule.agent_errors
         for key, column, noise, differences in self._columns:
-            before, after = case_score(baseline[column], errors), case_score(candidate[column], errors)
+            first, second = baseline[column], candidate[column]
+            if first is None or second is None:
+                self._left_out[key] += 1
+                continue
+            before, after = case_score(first, errors), case_score(second, errors)
             if before is not None and after is not None:
                 if noise:
                     self._of_means[key] += after - before
@@ -146,7 +159,8 @@ class _GateLooks:
 
     def at(self, look: int, cases: int, alpha: float) -> _GateLook:
         floor = max(1.0 - MAX_MISSING, self.gate.rule.coverage_floor)
-        thin = [key for key, one in self._differences.items() if one.cases / cases < floor - 1e-12]
+        applicable = {key: cases - left_out for key, left_out in self._left_out.items()}
+        thin = [key for key, one in self._differences.items() if one.cases < (floor - 1e-12) * applicable[key]]
         graders = {key: one.at(look, alpha) for key, one in self._differences.items() if one.cases}
         for key, one in self._differences.items():
             if shortage := Clustering(one.cases, one.units).shortage:
@@ -155,7 +169,7 @@ class _GateLooks:
             key = thin[0]
             scored = self._differences[key].cases
             return _GateLook(
-                "undecided", graders, f"{key}: only {scored:,} of {cases:,} cases have a score in both runs"
+                "undecided", graders, f"{key}: only {scored:,} of {applicable[key]:,} cases have a score in both runs"
             )
         decisions = {key: self._decision(key, one) for key, one in graders.items()}
         worse = "worse" in decisions.values()

@@ -56,7 +56,8 @@ class PairedScores(NamedTuple):
     ``edited`` ones differ between the runs. Neither is compared. ``clusters`` names the cluster of each case, None for
     a case without one; it is empty if no case has one. With a ``look``, one of the runs ended early or could have:
     these are the cases up to its last look, and the interval is that of the look. A change of a case's score
-    below ``noise`` counts as same.
+    below ``noise`` counts as same. ``not_applicable`` counts the cases that are left out because the grader does not
+    apply to them.
     """
 
     cases: Sequence[str]
@@ -67,6 +68,7 @@ class PairedScores(NamedTuple):
     clusters: Sequence[str | None] = ()
     look: Look | None = None
     noise: float = 0.0
+    not_applicable: int = 0
 
 
 def case_score(repeats: RepeatScores, agent_errors: AgentErrors = "exclude") -> float | None:

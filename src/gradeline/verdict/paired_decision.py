@@ -93,6 +93,8 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
     worse: int
     same: int
     missing: int
+    not_applicable: int = 0
+    """The number of cases to which the grader does not apply; they are not missing."""
     decision: Decision
     reasons: tuple[str, ...] = ()
     """Why it is undecided, and what is nevertheless certain."""
@@ -182,6 +184,7 @@ def compare_cases(paired: PairedScores, rule: ComparisonRule = ComparisonRule())
             worse=0,
             same=0,
             missing=len(missing),
+            not_applicable=paired.not_applicable,
             decision="undecided",
             reasons=("no case has a score in both runs",),
             cases_to_decide=None,
@@ -246,6 +249,7 @@ def compare_cases(paired: PairedScores, rule: ComparisonRule = ComparisonRule())
         worse=len(worse),
         same=len(changes) - len(changed),
         missing=len(missing),
+        not_applicable=paired.not_applicable,
         decision=decision,
         reasons=tuple(reasons),
         cases_to_decide=enough,

@@ -69,6 +69,7 @@ def replanned(chunk: Chunk, task: RunTask, storage: Storage) -> Iterator[Planned
             stored.get(one.key[1:]),
             retry_failed=task.retry_failed,
             model_graders=task.model_graders,
+            turn_graders=task.turn_fingerprints,
         )
 
 

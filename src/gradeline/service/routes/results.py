@@ -83,6 +83,7 @@ _SUMMARY: dict[str, Any] = {
     "grader_fail_counts": {"string-match": 0},
     "grader_error_counts": {"string-match": 0},
     "grader_skipped_counts": {"string-match": 0},
+    "grader_not_applicable_counts": {"string-match": 0},
     "average_scores": {"string-match": {**_FIGURE, "low": None, "high": None}},
     "pass_rates": {"string-match": _FIGURE},
     "average_latency_ms": 412.0,
