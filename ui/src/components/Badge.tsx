@@ -49,6 +49,7 @@ export const OUTCOMES: Record<Outcome, { icon: string; tone: Tone; label: string
   fail: { icon: "✗", tone: "bad", label: "fail" },
   error: { icon: "!", tone: "none", label: "grader error, no score" },
   skipped: { icon: "–", tone: "none", label: "skipped, nothing to grade" },
+  not_applicable: { icon: "–", tone: "none", label: "the grader does not apply to this case" },
 };
 
 export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: string }) {
@@ -56,7 +57,7 @@ export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: str
   return (
     <Badge tone={tone} title={label}>
       <span aria-hidden>{icon}</span>
-      <span className="num">{score ?? outcome}</span>
+      <span className="num">{score ?? outcome.replace("_", " ")}</span>
       {score !== undefined && <span className="sr-only">{label}</span>}
     </Badge>
   );

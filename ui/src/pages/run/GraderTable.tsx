@@ -49,12 +49,14 @@ export function GraderTable({ summary, state, onChange }: Props) {
   );
 }
 
+type CountedOutcome = Exclude<Outcome, "not_applicable">;
+
 function GraderRow({ grader, summary, state, onChange }: Props & { grader: string }) {
   const passes = summary.pass_rates[grader];
   const scores = summary.average_scores[grader];
   const coverage = summary.coverage[grader];
   const orders = summary.orders[grader];
-  const counts: Record<Outcome, number> = {
+  const counts: Record<CountedOutcome, number> = {
     pass: summary.grader_pass_counts[grader] ?? 0,
     fail: summary.grader_fail_counts[grader] ?? 0,
     error: summary.grader_error_counts[grader] ?? 0,
@@ -79,7 +81,7 @@ function GraderRow({ grader, summary, state, onChange }: Props & { grader: strin
         {coverage &&
           `${formatPercent(coverage.share)} (${formatCount(coverage.scored)} of ${formatCount(coverage.total)})`}
       </td>
-      {(Object.keys(counts) as Outcome[]).map((outcome) => {
+      {(Object.keys(counts) as CountedOutcome[]).map((outcome) => {
         const on = state.grader === grader && state.outcome === outcome;
         return (
           <td key={outcome} className="p-1 text-end">
