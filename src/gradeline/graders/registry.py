@@ -26,6 +26,7 @@ BUILTINS = {
     "rouge": "gradeline.graders.text_match:RougeGrader",
     "tool_calls": "gradeline.graders.tool_calls:ToolCallsGrader",
     "trajectory": "gradeline.graders.trajectory:TrajectoryGrader",
+    "retrieval": "gradeline.graders.retrieval:RetrievalGrader",
     "latency": "gradeline.graders.limits:LatencyGrader",
     "cost": "gradeline.graders.limits:CostGrader",
     "finish_reason": "gradeline.graders.finish_reason:FinishReasonGrader",
