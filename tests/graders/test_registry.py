@@ -28,7 +28,7 @@ class TestCreate:
         with pytest.raises(ConfigError) as caught:
             create("string-match", {"mode": "fuzy", "threshold": 2, "casesensitive": True, "x-mine": 1})
         assert [str(problem) for problem in caught.value.problems] == [
-            "config.mode: expected one of exact, contains, starts_with, ends_with, fuzzy (did you mean 'fuzzy'?), got 'fuzy'",
+            "config.mode: expected one of exact, contains, starts_with, ends_with, fuzzy, normalized (did you mean 'fuzzy'?), got 'fuzy'",
             "config.threshold: expected float <= 1.0, got 2",
             "config.casesensitive: unknown option; did you mean 'case_sensitive'?",
         ]

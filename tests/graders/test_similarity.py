@@ -9,7 +9,8 @@ from rapidfuzz.fuzz import ratio
 
 from gradeline.errors import ConfigError, TooLargeError, UngradableError
 from gradeline.graders import create, grade
-from gradeline.graders.text_match import RougeGrader, SimilarityGrader, nfc
+from gradeline.graders.text_match import SimilarityGrader, nfc
+from gradeline.graders.text_overlap import RougeGrader
 from gradeline.model import GradeResult
 
 any_text = st.text(st.characters(exclude_categories=()))
@@ -153,6 +154,6 @@ def test_the_listing_describes_both() -> None:
     )
     assert sorted(SimilarityGrader.describe()["config_schema"]["properties"]) == ["case_sensitive", "threshold"]
     assert RougeGrader.describe()["description"] == (
-        "Scores the words that response and expected text share in the same order: ROUGE-L, its F1."
+        "Scores the words or phrases that response and expected text share: ROUGE-L or ROUGE-N, its F1."
     )
-    assert sorted(RougeGrader.describe()["config_schema"]["properties"]) == ["threshold"]
+    assert sorted(RougeGrader.describe()["config_schema"]["properties"]) == ["references", "threshold", "variant"]

@@ -1,8 +1,7 @@
-"""Graders that compare the answer with an expected text: string match, true/false, similarity, ROUGE."""
+"""Graders that compare the answer with an expected text: string match, true/false, similarity."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -10,22 +9,21 @@ from msgspec import UNSET, UnsetType
 
 from gradeline.errors import NeedsIsolationError, Problem, TooLargeError, UngradableError
 from gradeline.graders.base import QUADRATIC_CHARS, DeclaredGrader, drop_originals
+from gradeline.graders.text_overlap import ReferencesConfig, squad_normal
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
 from gradeline.parsing.isolation import needs_worker, too_costly
 from gradeline.parsing.patterns import nfc
 
-_WORD = re.compile(r"\w+")
 _CHAR_NS = 0.05
-_WORD_NS = 0.3
-"""Time of rapidfuzz for each pair of characters, and of words."""
+"""Time of rapidfuzz for each pair of characters."""
 _SHORT = 1_000
-"""Characters or words that can be compared with any text of the allowed size."""
+"""Characters that can be compared with any text of the allowed size."""
 
 
-def check_distance(left: int, right: int, pair_ns: float = _CHAR_NS) -> None:
+def check_distance(left: int, right: int) -> None:
     """Raise `NeedsIsolationError` if comparing texts of these lengths takes too long for this process."""
-    if too_costly(left * right * pair_ns):
-        raise needs_worker(f"the comparison of {left:,} with {right:,} characters or words")
+    if too_costly(left * right * _CHAR_NS):
+        raise needs_worker(f"the comparison of {left:,} with {right:,} characters")
 
 
 class SimilarityConfig(Config, frozen=True):
@@ -58,42 +56,6 @@ class SimilarityGrader(DeclaredGrader[SimilarityConfig]):
         return _graded("Similarity", ratio(actual, expected) / 100, self.options.threshold)
 
 
-class RougeConfig(Config, frozen=True):
-    """Options of `RougeGrader`."""
-
-    threshold: Annotated[float, described("Minimum score to pass (default 0.5).", ge=0, le=1)] = 0.5
-
-
-class RougeGrader(DeclaredGrader[RougeConfig]):
-    """Scores the words that response and expected text share in the same order: ROUGE-L, its F1.
-
-    A word is a run of letters, digits and underscores of any script, in lower case and without
-    stemming. Texts without a word score 0.0.
-    """
-
-    kind = "rouge"
-    name = "ROUGE-L"
-    scoring_guide = "The F1 of the longest common subsequence of words, 0.0 to 1.0; passes from `threshold` on."
-    max_chars = QUADRATIC_CHARS
-
-    def result(self, ctx: GradeContext) -> GradeResult:
-        from rapidfuzz.distance import LCSseq  # 40 ms, only for this grader
-
-        expected, actual = _words(_expected(ctx, self.kind)), _words(ctx.submission)
-        # rapidfuzz compares hashes, which may collide for strings; integers are their own hashes
-        numbers: dict[str, int] = {}
-        left, right = ([numbers.setdefault(word, len(numbers)) for word in words] for words in (actual, expected))
-        if len(left) > _SHORT:
-            check_distance(len(left), len(right), _WORD_NS)
-        common = LCSseq.similarity(left, right)
-        score = 2 * common / (len(left) + len(right)) if common else 0.0
-        return _graded("ROUGE-L F1", score, self.options.threshold)
-
-
-def _words(text: str) -> list[str]:
-    return _WORD.findall(nfc(text).lower())
-
-
 def _expected(ctx: GradeContext, kind: str) -> str:
     if ctx.expected is None:
         raise UngradableError(f"there is no ground_truth: {kind} needs the expected text there")
@@ -104,22 +66,30 @@ def _graded(what: str, score: float, threshold: float) -> GradeResult:
     return GradeResult(score, f"{what} {score:.3f}, threshold {threshold:g}", {}, score >= threshold)
 
 
-Mode = Literal["exact", "contains", "starts_with", "ends_with", "fuzzy"]
+Mode = Literal["exact", "contains", "starts_with", "ends_with", "fuzzy", "normalized"]
 
 
-class StringMatchConfig(Config, frozen=True):
+class StringMatchConfig(ReferencesConfig, frozen=True):
     """Options of `StringMatchGrader`."""
 
-    case_sensitive: Annotated[bool, described("Distinguish upper and lower case.")] = False
+    case_sensitive: Annotated[
+        bool, described("Distinguish upper and lower case (default false; mode normalized never does).")
+    ] = False
     normalize_whitespace: Annotated[bool, described("Strip both texts and collapse runs of whitespace.")] = False
-    mode: Annotated[Mode, described("Kind of match (default exact).")] = "exact"
+    mode: Annotated[
+        Mode,
+        described(
+            "Kind of match (default exact). normalized: equal without case, punctuation, articles and extra "
+            "whitespace, as in SQuAD's script."
+        ),
+    ] = "exact"
     threshold: Annotated[float, described("For mode fuzzy: minimum similarity to pass (default 0.9).", ge=0, le=1)] = (
         0.9
     )
 
 
 class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
-    """Compares the response with the expected text: equal, contained, prefix, suffix or nearly equal.
+    """Compares the response with the expected text: equal, contained, prefix, suffix, nearly equal or normalized equal.
 
     Texts are compared after Unicode NFC; ignoring case means `str.casefold`.
     """
@@ -132,13 +102,19 @@ class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
     )
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        graded = self._compared(ctx.submission, ctx.expected)
+        if self.options.references is UNSET:
+            graded = self._compared(ctx.submission, ctx.expected)
+        else:
+            texts = self.options.texts(ctx, self.kind)
+            graded = max((self._compared(ctx.submission, text) for text in texts), key=lambda found: found["score"])
         details = graded["details"]
         if "error" in details:
             raise TooLargeError(details["reason"])
         return GradeResult(graded["score"], details["reason"], drop_originals(details), graded["passed"])
 
     def compare(self, actual: object, expected: object) -> dict[str, Any]:
+        if self.options.references is not UNSET:
+            return super().compare(actual, expected)
         try:
             return self._compared(actual, expected)
         except NeedsIsolationError:
@@ -180,6 +156,8 @@ class StringMatchGrader(DeclaredGrader[StringMatchConfig]):
 
     def _normal(self, text: str) -> str:
         text = nfc(text)
+        if self.options.mode == "normalized":
+            return squad_normal(text)
         if self.options.normalize_whitespace:
             text = " ".join(text.split())
         if not self.options.case_sensitive:
@@ -192,11 +170,12 @@ _MISMATCH = {
     "contains": "Response does not contain the expected value",
     "starts_with": "Response does not start with the expected value",
     "ends_with": "Response does not end with the expected value",
+    "normalized": "Response differs from the expected value",
 }
 
 
 def _matches(mode: Mode, actual: str, expected: str) -> bool:
-    if mode == "exact":
+    if mode in ("exact", "normalized"):
         return actual == expected
     if not expected:
         return False
