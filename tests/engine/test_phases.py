@@ -49,7 +49,7 @@ def test_each_phase_is_logged_once_with_its_counts(caplog: pytest.LogCaptureFixt
     assert figures == [
         {"graders": 2},
         {"called": 2, "reused": 0, "failed": 0},
-        {"pass": 1, "fail": 1, "error": 2, "skipped": 0},
+        {"pass": 1, "fail": 1, "error": 2, "skipped": 0, "not_applicable": 0},
         {"responses": 2, "graders": 2},
     ]
     assert all(one["seconds"] >= 0.0 for one in found)

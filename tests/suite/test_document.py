@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.suite import document as module
-from gradeline.suite.document import Document, override, parse_document, read_document
+from gradeline.suite.document import SuiteDocument, override, parse_document, read_document
 from gradeline.suite.problems import DocumentError, SourcePosition, SuiteProblem
 from gradeline.suite.read import read_suite
 
@@ -361,11 +361,11 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def document(path: Path) -> Document:
+def document(path: Path) -> SuiteDocument:
     return read_document(path)
 
 
-def test_values_are_yaml_and_are_set_at_their_path(document: Document) -> None:
+def test_values_are_yaml_and_are_set_at_their_path(document: SuiteDocument) -> None:
     data = override(
         document,
         ["target.url=http://other:1/x?a=b", "graders.exact.case_sensitive=false", "max_samples=3", "dataset[0].id=a"],
@@ -377,12 +377,12 @@ def test_values_are_yaml_and_are_set_at_their_path(document: Document) -> None:
     assert document.data["dataset"] == [{"input": "q"}]
 
 
-def test_the_last_setting_wins_and_an_empty_one_is_null(document: Document) -> None:
+def test_the_last_setting_wins_and_an_empty_one_is_null(document: SuiteDocument) -> None:
     data = override(document, ["target.timeout=1", "target.timeout=2", "gate="]).data
     assert (data["target"]["timeout"], data["gate"]) == (2, None)
 
 
-def test_overrides_change_the_digest(document: Document) -> None:
+def test_overrides_change_the_digest(document: SuiteDocument) -> None:
     digests = {override(document, settings).digest for settings in ([], ["max_samples=1"], ["max_samples=2"])}
     assert len(digests) == 3
 
@@ -405,16 +405,16 @@ def test_an_unknown_key_is_refused_as_in_the_file(path: Path) -> None:
         ("target.api_key=sk-123", "may be a secret"),
     ],
 )
-def test_an_invalid_setting_is_refused_with_an_example(document: Document, setting: str, message: str) -> None:
+def test_an_invalid_setting_is_refused_with_an_example(document: SuiteDocument, setting: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         override(document, [setting])
     assert "sk-123" not in str(caught.value)
     assert "abc" not in str(caught.value)
 
 
-def test_a_variable_may_be_set_for_a_secret(document: Document) -> None:
+def test_a_variable_may_be_set_for_a_secret(document: SuiteDocument) -> None:
     assert override(document, ["target.api_key=${KEY}"]).data["target"]["api_key"] == "${KEY}"
 
 
-def test_a_secret_name_outside_the_target_is_accepted(document: Document) -> None:
+def test_a_secret_name_outside_the_target_is_accepted(document: SuiteDocument) -> None:
     assert override(document, ["gate.metric_key=exact"]).data["gate"] == {"metric_key": "exact"}

@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gradeline.engine.aggregate import Summary, summarise
 from gradeline.engine.definition import how_to_continue, now
 from gradeline.engine.early_stopping import early_stopping
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
@@ -149,7 +148,7 @@ def log_executed(run: Run, executed: ExecutedCases, counts: Counts, seconds: flo
 
 
 def log_aggregated(run: Run, counts: Counts, seconds: float) -> None:
-    """The run has ended and is summarised."""
+    """The run has ended, and its results are counted."""
     figures = {"responses": sum(counts.responses.values()), "graders": len(run.graders)}
     _log_phase(run, "aggregate", figures, seconds, run.status)
 
@@ -173,7 +172,6 @@ class ExecutionResult(NamedTuple):
     """A run that ended, or was stopped."""
 
     run: Run
-    summary: Summary
     work: dict[Work, int]
     """Number of cases by the work they needed."""
     stopped: str | None = None
@@ -212,9 +210,8 @@ async def run_under_lock(storage: Storage, task: RunTask, stop: Stop | None, exe
     failpoint("run-ended")
     counts = storage.counts(run.id)
     log_executed(run, executed, counts, ended - claimed)
-    summary = summarise(run, counts)
     log_aggregated(run, counts, perf_counter() - ended)
-    return ExecutionResult(run, summary, dict(done), None if stop.decided else stop.reason)
+    return ExecutionResult(run, dict(done), None if stop.decided else stop.reason)
 
 
 async def run_local(storage: Storage, task: RunTask, stop: Stop | None = None) -> ExecutionResult:

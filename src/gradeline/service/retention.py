@@ -21,7 +21,7 @@ from gradeline.model import Run
 from gradeline.service.audit import Audit
 from gradeline.service.auth import Caller, KeyScope
 from gradeline.service.settings import RetentionRules
-from gradeline.store.database import Database, SharedStorage
+from gradeline.store.database import Database, SharedStorage, parts_of
 from gradeline.store.queries import NEWEST, newest_runs
 
 _log = logging.getLogger("gradeline.service")
@@ -128,7 +128,7 @@ class _ServiceFacts:
 
     def __init__(self, database: Database) -> None:
         self._read = database.read
-        self._parts = {part for (part,) in database.read("SELECT name FROM parts")}
+        self._parts = parts_of(database.read)
 
     def request(self, run: str) -> dict[str, Any]:
         """The request that started the run."""

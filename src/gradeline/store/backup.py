@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from hashlib import blake2b
@@ -23,6 +23,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from gradeline.errors import StoreError
+from gradeline.model.files import atomic_path
 from gradeline.model.record import digest_of
 from gradeline.store.database import (
     Database,
@@ -34,6 +35,7 @@ from gradeline.store.database import (
     Value,
     migrate,
     pages_of,
+    parts_of,
     quoted,
     tables_of,
 )
@@ -129,7 +131,7 @@ def copy_store(
     """
     progress = progress or (lambda _, __: None)
     with _up_to_date(source, parts) as current:
-        for part, _ in _parts_of(current.read):
+        for part in parts_of(current.read):
             migrate(destination, part, parts[part])
         return destination.transact_in_bulk(
             partial(_load, dialect=destination.dialect, source=current, replace=replace, progress=progress)
@@ -142,21 +144,19 @@ def write_backup(source: Database, path: Path, parts: Parts, progress: Progress 
     The file gets its name once it is complete and was opened and checked. A damaged file is deleted; other faults are
     those of the source.
     """
-    partial_path = path.with_name(f"{path.name}.partial")
-    _remove_store(partial_path)
-    try:
-        with SqliteStorage(partial_path) as storage:
-            copied = copy_store(source, storage.database, parts, progress=progress)
-            storage.make_single_file()
-        with SqliteStorage(partial_path, read_only=True) as storage:
-            report = check_store(storage.database)
-        if report.damaged:
-            raise StoreError(f"the backup was damaged and deleted: {'; '.join(report.faults)}")
-        _sync(partial_path)
-        partial_path.replace(path)
-        _sync(path.parent)
-    finally:
-        _remove_store(partial_path)
+    with atomic_path(path) as partial_path:
+        try:
+            with SqliteStorage(partial_path) as storage:
+                copied = copy_store(source, storage.database, parts, progress=progress)
+                storage.make_single_file()
+            with SqliteStorage(partial_path, read_only=True) as storage:
+                report = check_store(storage.database)
+            if report.damaged:
+                raise StoreError(f"the backup was damaged and deleted: {'; '.join(report.faults)}")
+            _sync(partial_path)
+        finally:
+            _remove_log(partial_path)
+    _sync(path.parent)
     return Backup(copied, report.faults)
 
 
@@ -174,26 +174,22 @@ def require_empty(transaction: Transaction, dialect: Dialect) -> None:
 @contextmanager
 def _up_to_date(source: Database, parts: Parts) -> Iterator[Database]:
     """The source, or a migrated temporary copy if some of its tables have an earlier version."""
-    found = _parts_of(source.read)
-    for part, version in found:
+    found = parts_of(source.read)
+    for part, version in found.items():
         if part not in parts or version > len(parts[part]):
             raise StoreError(
                 f"the source has tables {part!r} of version {version}, this gradeline knows"
                 f" {len(parts.get(part, ()))}; upgrade with: pip install --upgrade gradeline"
             )
-    if all(version == len(parts[part]) for part, version in found):
+    if all(version == len(parts[part]) for part, version in found.items()):
         yield source
         return
-    as_found = {part: parts[part][:version] for part, version in found}
+    as_found = {part: parts[part][:version] for part, version in found.items()}
     with TemporaryDirectory(prefix="gradeline-copy-") as folder, SqliteStorage(Path(folder) / "store.db") as storage:
         copy_store(source, storage.database, as_found)
-        for part, _ in found:
+        for part in found:
             migrate(storage.database, part, parts[part])
         yield storage.database
-
-
-def _parts_of(read: Callable[..., list[Row]]) -> list[tuple[str, int]]:
-    return [(str(part), int(version)) for part, version in read("SELECT name, version FROM parts ORDER BY name")]
 
 
 def _load(
@@ -365,10 +361,9 @@ def _require_references(transaction: Transaction, dialect: Dialect) -> None:
         )
 
 
-def _remove_store(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        with suppress(FileNotFoundError):
-            path.with_name(f"{path.name}{suffix}").unlink()
+def _remove_log(path: Path) -> None:
+    for suffix in ("-wal", "-shm", "-journal"):
+        path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

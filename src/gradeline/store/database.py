@@ -87,6 +87,11 @@ def migrate(database: Database, part: str, steps: Sequence[Step]) -> None:
     database.transact(advance)
 
 
+def parts_of(read: Callable[..., list[Row]]) -> dict[str, int]:
+    """The parts of the program that have tables in this store, with the version of these."""
+    return {str(part): int(version) for part, version in read("SELECT name, version FROM parts ORDER BY name")}
+
+
 PAGE_ROWS = 500
 PAGE_BYTES = 4_000_000
 """A page ends with the row that reaches this size."""

@@ -41,7 +41,7 @@ _LOADER: Any = None
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class SuiteDocument:
     """A file's data and the position of each value."""
 
     file: str
@@ -65,7 +65,7 @@ class Document:
         return problem_at(self.position(path), path, message)
 
 
-def read_document(path: Path, *, top: Top = "mapping") -> Document:
+def read_document(path: Path, *, top: Top = "mapping") -> SuiteDocument:
     """Read a YAML or JSON file; `DocumentError` has every fault that one pass can find."""
     try:
         with path.open("rb") as file:
@@ -77,7 +77,7 @@ def read_document(path: Path, *, top: Top = "mapping") -> Document:
     return parse_document(raw, str(path), top=top)
 
 
-def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
+def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> SuiteDocument:
     """`read_document` for bytes; they are JSON if the name of the file ends in ``.json``."""
     if len(raw) > _MAX_BYTES:
         raise file_error(file, f"is larger than {_MAX_BYTES // 1_000_000} MB; large datasets belong in a .jsonl file")
@@ -89,7 +89,7 @@ def parse_document(raw: bytes, file: str, *, top: Top = "mapping") -> Document:
         _parse_yaml(text, builder)
     root = builder.finish()
     _check_top(root, file, top)
-    return Document(file, plain(root), sha256(raw).hexdigest(), root)
+    return SuiteDocument(file, plain(root), sha256(raw).hexdigest(), root)
 
 
 def decode_utf8(raw: bytes, file: str) -> str:
@@ -195,7 +195,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _PATH = re.compile(r"[^.\[\]]+(?:\.[^.\[\]]+|\[\d+\])*")
 
 
-def override(document: Document, settings: Sequence[str]) -> Document:
+def override(document: SuiteDocument, settings: Sequence[str]) -> SuiteDocument:
     """Apply ``--set key=value`` to a document; the values are checked like those of the file."""
     if not settings:
         return document

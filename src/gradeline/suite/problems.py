@@ -22,7 +22,7 @@ class SourcePosition(NamedTuple):
 
 
 PositionOf = Callable[[KeyPath], SourcePosition]
-"""Returns the position of the value at a key path, as `Document.position` does."""
+"""Returns the position of the value at a key path, as `SuiteDocument.position` does."""
 
 
 class SuiteProblem(NamedTuple):

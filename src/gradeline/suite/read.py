@@ -33,7 +33,7 @@ from gradeline.suite.declaration import (
     default_of,
     keys_of,
 )
-from gradeline.suite.document import Document, override, read_document
+from gradeline.suite.document import SuiteDocument, override, read_document
 from gradeline.suite.environment import read_environment, substitute
 from gradeline.suite.letta_dialects import (
     AGENT_JUDGE,
@@ -94,13 +94,13 @@ def read_suite(path: Path, overrides: Sequence[str] = ()) -> SuiteDefinition:
     return read_suite_document(override(read_document(path), overrides), path.resolve())
 
 
-def read_suite_document(document: Document, file: Path) -> SuiteDefinition:
+def read_suite_document(document: SuiteDocument, file: Path) -> SuiteDefinition:
     """The suite in a document; its relative paths start at the folder of ``file``, which need not exist."""
     return _Reader(document, file).suite()
 
 
 class _Reader:
-    def __init__(self, document: Document, file: Path) -> None:
+    def __init__(self, document: SuiteDocument, file: Path) -> None:
         self._document = document
         self._rewritten = rewrite_suite(document.data)
         self._data = self._rewritten.data
