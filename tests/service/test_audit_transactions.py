@@ -12,9 +12,8 @@ from gradeline.rest_types import result_id
 from gradeline.service.auth import KeyScope
 from gradeline.service.service import Service, database_of
 from gradeline.service.settings import ServeSettings
-from gradeline.service.test_cases import TestCases, count_live_cases
+from gradeline.service.test_cases import TestCases
 from gradeline.store import open_storage
-from gradeline.store.database import migrate
 
 from .conftest import MASTER_KEY, Call
 
@@ -193,10 +192,9 @@ class TestDeletingCases:
         assert deleted == [f"test_case/{case}" for case in (own, imported, nobodys, theirs)]
 
 
-def test_cases_of_an_earlier_version_belong_to_admins(store: str) -> None:
+def test_cases_saved_without_a_key_belong_to_admins(store: str) -> None:
     with open_storage(store) as storage:
         database = database_of(storage)
-        migrate(database, "test_cases", (count_live_cases,))
         database.transact(
             lambda transaction: transaction.run(
                 "INSERT INTO test_cases (id, test_case) VALUES (?, ?)",

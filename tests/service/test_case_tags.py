@@ -9,12 +9,11 @@ import pytest
 
 from gradeline.model import Storage
 from gradeline.model.sample import TestCase
-from gradeline.service import case_imports
-from gradeline.service.case_imports import CaseTags
 from gradeline.service.requests import PageRequest
 from gradeline.service.test_cases import CaseFilter, TestCases, new_case
-from gradeline.store import open_storage
+from gradeline.store import open_storage, queries
 from gradeline.store.database import Database
+from gradeline.store.queries import CaseTags
 
 TAGS = (("red",), ("red", "dark-red"), (), ("blue",), ("dark-blue", "blue"), ("Red",), ("r%d", "r_d"), ("red", "blue"))
 PARTS = ("red", "blue", "dark", "d", "Red", "r%d", "_", "%", "dark-red", "none", "e")
@@ -61,7 +60,7 @@ def assert_lists_are_those_of_a_scan(cases: TestCases) -> None:
 
 def test_lists_follow_every_way_of_saving(storage: Storage) -> None:
     for number, tags in enumerate(TAGS):
-        storage.save_test_case(case(number, tags))  # before the tables of tags exist
+        storage.save_test_case(case(number, tags))
     storage.delete_test_case("case-001")
     cases = TestCases(database_of(storage))
     assert_lists_are_those_of_a_scan(cases)
@@ -84,7 +83,7 @@ def test_lists_follow_every_way_of_saving(storage: Storage) -> None:
 
 
 def test_several_tags_are_counted_to_a_cap(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_imports, "MAX_COUNTED", 5)
+    monkeypatch.setattr(queries, "_MAX_COUNTED", 5)
     cases = TestCases(database_of(storage))
     cases.add(case(number, ("a", "ab") if number % 2 else ("ab",)) for number in range(5))
     page = cases.page(PageRequest.of(2), CaseFilter(tag="a"))
@@ -99,7 +98,7 @@ def test_several_tags_are_counted_to_a_cap(storage: Storage, monkeypatch: pytest
 
 
 def test_more_tags_than_are_merged_give_the_same_cases(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(case_imports, "_MAX_MERGED", 1)
+    monkeypatch.setattr(queries, "_MAX_MERGED", 1)
     cases = TestCases(database_of(storage))
     cases.add(case(number, TAGS[number % len(TAGS)]) for number in range(20))
     assert_lists_are_those_of_a_scan(cases)

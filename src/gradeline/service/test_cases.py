@@ -19,20 +19,21 @@ from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.case_imports import (
     BATCH,
     CaseImports,
-    CaseTags,
     StoredCase,
     create_imports,
-    index_tags,
 )
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
-from gradeline.store.database import Database, Dialect, Transaction, migrate
+from gradeline.store.database import Database, Step, Transaction, migrate
 from gradeline.store.queries import (
+    CaseTags,
+    count_test_cases,
     find_test_cases,
     hide_test_case,
     insert_test_cases,
     list_test_cases,
     lock_test_case,
+    order_new_test_cases,
     read_test_case,
     update_test_case,
 )
@@ -100,60 +101,7 @@ class CaseFilter(NamedTuple):
 EVERYTHING = CaseFilter()
 
 
-def count_live_cases(transaction: Transaction, dialect: Dialect) -> None:
-    """Count the cases with triggers, so that every way of saving or deleting one is counted."""
-    transaction.run("CREATE TABLE case_totals (name TEXT PRIMARY KEY, live BIGINT NOT NULL)")
-    for statement in _SQLITE_TRIGGERS if dialect.name == "sqlite" else _POSTGRESQL_TRIGGERS:
-        transaction.run(statement)
-    # after the triggers, from which on no other process can write until this is committed
-    transaction.run(
-        "INSERT INTO case_totals (name, live) SELECT 'test_cases', count(*) FROM test_cases WHERE deleted = 0"
-    )
-
-
-_SQLITE_TRIGGERS = (
-    """CREATE TRIGGER case_added AFTER INSERT ON test_cases BEGIN
-        UPDATE case_totals SET live = live + 1 - new.deleted;
-    END""",
-    """CREATE TRIGGER case_hidden AFTER UPDATE OF deleted ON test_cases WHEN old.deleted <> new.deleted BEGIN
-        UPDATE case_totals SET live = live + old.deleted - new.deleted;
-    END""",
-    """CREATE TRIGGER case_removed AFTER DELETE ON test_cases BEGIN
-        UPDATE case_totals SET live = live - 1 + old.deleted;
-    END""",
-)
-_POSTGRESQL_TRIGGERS = (
-    """CREATE FUNCTION count_added_cases() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        UPDATE case_totals SET live = live + (SELECT count(*) FROM added WHERE deleted = 0);
-        RETURN NULL;
-    END $$""",
-    """CREATE FUNCTION count_hidden_cases() RETURNS trigger LANGUAGE plpgsql AS $$
-    DECLARE change BIGINT := (SELECT count(*) FROM after_it WHERE deleted = 0)
-        - (SELECT count(*) FROM before_it WHERE deleted = 0);
-    BEGIN
-        IF change <> 0 THEN UPDATE case_totals SET live = live + change; END IF;
-        RETURN NULL;
-    END $$""",
-    """CREATE FUNCTION count_removed_cases() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-        UPDATE case_totals SET live = live - (SELECT count(*) FROM removed WHERE deleted = 0);
-        RETURN NULL;
-    END $$""",
-    """CREATE TRIGGER case_added AFTER INSERT ON test_cases REFERENCING NEW TABLE AS added
-        FOR EACH STATEMENT EXECUTE FUNCTION count_added_cases()""",
-    """CREATE TRIGGER case_hidden AFTER UPDATE ON test_cases
-        REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it
-        FOR EACH STATEMENT EXECUTE FUNCTION count_hidden_cases()""",
-    """CREATE TRIGGER case_removed AFTER DELETE ON test_cases REFERENCING OLD TABLE AS removed
-        FOR EACH STATEMENT EXECUTE FUNCTION count_removed_cases()""",
-)
-
-
-def keep_creators(transaction: Transaction, _: Dialect) -> None:
-    """Add the key that created a case. Older cases have none: only a key of scope admin deletes them."""
-    transaction.run("ALTER TABLE test_cases ADD COLUMN created_by TEXT")
-
-
-TEST_CASE_STEPS = (count_live_cases, index_tags, keep_creators, create_imports)
+TEST_CASE_STEPS: tuple[Step, ...] = (create_imports,)
 
 
 class TestCases:
@@ -165,7 +113,7 @@ class TestCases:
         self._database = database
         self._tags = CaseTags(database)
         migrate(database, "test_cases", TEST_CASE_STEPS)
-        self._imports = CaseImports(database, _take_turn)
+        self._imports = CaseImports(database)
         self._imports.finish_abandoned()
 
     def create(
@@ -257,8 +205,7 @@ class TestCases:
 
     def total(self) -> int:
         """The number of cases, from a counter."""
-        ((live,),) = self._database.read("SELECT live FROM case_totals WHERE name = 'test_cases'")
-        return int(live)
+        return count_test_cases(self._database.read)
 
     def page(self, page: PageRequest, where: CaseFilter = EVERYTHING) -> CasePage:
         """A page of the list. A cursor continues after the last case of its page, whatever was added since."""
@@ -420,10 +367,5 @@ def _cut(found: list[tuple[int, TestCase]], limit: int, total: int, *, capped: b
 
 
 def _insert(transaction: Transaction, rows: Iterable[StoredCase], created_by: str | None) -> None:
-    _take_turn(transaction)
+    order_new_test_cases(transaction)
     insert_test_cases(transaction, ((*row, created_by) for row in rows))
-
-
-def _take_turn(transaction: Transaction) -> None:
-    """Make that new cases are numbered in the order of their commits, so that a reader by number misses none."""
-    transaction.run("UPDATE case_totals SET live = live WHERE name = 'test_cases'")

@@ -335,8 +335,7 @@ def _clear(transaction: Transaction, dialect: Dialect, tables: Mapping[str, Tabl
             transaction.run(f'DELETE FROM "{name}"')  # noqa: S608 - our tables
         for _, statement in triggers:
             transaction.run(statement)
-    if "case_totals" in tables:
-        transaction.run("UPDATE case_totals SET live = 0")
+    transaction.run("UPDATE case_totals SET live = 0")
 
 
 def _advance_sequences(transaction: Transaction) -> None:

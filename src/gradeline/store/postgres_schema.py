@@ -28,13 +28,86 @@ _OLDEST_SERVER = 12
 
 _TRIGGER_FUNCTION = "RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS"
 
-_TEST_CASES = """
+# The number of cases and the index of their tags follow by triggers every way of saving or deleting a case.
+# ``created_by`` is the key of the service that created it.
+_TEST_CASES = f"""
 CREATE TABLE test_cases (
     n bigserial PRIMARY KEY,
     id text COLLATE "C" NOT NULL UNIQUE,
     deleted integer NOT NULL DEFAULT 0,
-    test_case text NOT NULL
-)"""
+    test_case text NOT NULL,
+    created_by text
+);
+CREATE TABLE case_totals (name text PRIMARY KEY, live bigint NOT NULL);
+INSERT INTO case_totals (name, live) VALUES ('test_cases', 0);
+CREATE FUNCTION count_added_cases() {_TRIGGER_FUNCTION} $$ BEGIN
+    UPDATE case_totals SET live = live + (SELECT count(*) FROM added WHERE deleted = 0);
+    RETURN NULL;
+END $$;
+CREATE FUNCTION count_hidden_cases() {_TRIGGER_FUNCTION} $$
+DECLARE change BIGINT := (SELECT count(*) FROM after_it WHERE deleted = 0)
+    - (SELECT count(*) FROM before_it WHERE deleted = 0);
+BEGIN
+    IF change <> 0 THEN UPDATE case_totals SET live = live + change; END IF;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION count_removed_cases() {_TRIGGER_FUNCTION} $$ BEGIN
+    UPDATE case_totals SET live = live - (SELECT count(*) FROM removed WHERE deleted = 0);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER case_added AFTER INSERT ON test_cases REFERENCING NEW TABLE AS added
+    FOR EACH STATEMENT EXECUTE FUNCTION count_added_cases();
+CREATE TRIGGER case_hidden AFTER UPDATE ON test_cases REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it
+    FOR EACH STATEMENT EXECUTE FUNCTION count_hidden_cases();
+CREATE TRIGGER case_removed AFTER DELETE ON test_cases REFERENCING OLD TABLE AS removed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_removed_cases();
+CREATE TABLE case_tags (tag text COLLATE "C" NOT NULL, n bigint NOT NULL, PRIMARY KEY (tag, n));
+CREATE TABLE tag_counts (tag text COLLATE "C" PRIMARY KEY, live bigint NOT NULL);
+CREATE FUNCTION count_added_tags() {_TRIGGER_FUNCTION} $$ BEGIN
+    INSERT INTO tag_counts AS known (tag, live) SELECT tag, count(*) FROM added GROUP BY tag ORDER BY tag
+    ON CONFLICT (tag) DO UPDATE SET live = known.live + excluded.live;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION count_removed_tags() {_TRIGGER_FUNCTION} $$ BEGIN
+    UPDATE tag_counts SET live = live - number
+    FROM (SELECT tag, count(*) AS number FROM removed GROUP BY tag) AS fewer WHERE tag_counts.tag = fewer.tag;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION tag_new_cases() {_TRIGGER_FUNCTION} $$ BEGIN
+    INSERT INTO case_tags (tag, n)
+    SELECT DISTINCT tag, n FROM added, json_array_elements_text(test_case::json -> 'tags') AS tag
+    WHERE deleted = 0;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION tag_changed_cases() {_TRIGGER_FUNCTION} $$ BEGIN
+    DELETE FROM case_tags USING before_it, after_it
+    WHERE case_tags.n = before_it.n AND after_it.n = before_it.n
+        AND (before_it.deleted, before_it.test_case) <> (after_it.deleted, after_it.test_case)
+        AND case_tags.tag IN (SELECT json_array_elements_text(before_it.test_case::json -> 'tags'));
+    INSERT INTO case_tags (tag, n)
+    SELECT DISTINCT tag, after_it.n
+    FROM before_it JOIN after_it USING (n), json_array_elements_text(after_it.test_case::json -> 'tags') AS tag
+    WHERE after_it.deleted = 0
+        AND (before_it.deleted, before_it.test_case) <> (after_it.deleted, after_it.test_case);
+    RETURN NULL;
+END $$;
+CREATE FUNCTION untag_removed_cases() {_TRIGGER_FUNCTION} $$ BEGIN
+    DELETE FROM case_tags USING removed
+    WHERE case_tags.n = removed.n
+        AND case_tags.tag IN (SELECT json_array_elements_text(removed.test_case::json -> 'tags'));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER tag_added AFTER INSERT ON case_tags REFERENCING NEW TABLE AS added
+    FOR EACH STATEMENT EXECUTE FUNCTION count_added_tags();
+CREATE TRIGGER tag_removed AFTER DELETE ON case_tags REFERENCING OLD TABLE AS removed
+    FOR EACH STATEMENT EXECUTE FUNCTION count_removed_tags();
+CREATE TRIGGER tags_of_new_case AFTER INSERT ON test_cases REFERENCING NEW TABLE AS added
+    FOR EACH STATEMENT EXECUTE FUNCTION tag_new_cases();
+CREATE TRIGGER tags_of_changed_case AFTER UPDATE ON test_cases
+    REFERENCING OLD TABLE AS before_it NEW TABLE AS after_it
+    FOR EACH STATEMENT EXECUTE FUNCTION tag_changed_cases();
+CREATE TRIGGER tags_of_removed_case AFTER DELETE ON test_cases REFERENCING OLD TABLE AS removed
+    FOR EACH STATEMENT EXECUTE FUNCTION untag_removed_cases()"""  # noqa: S608 - made of constants
 
 # Runs are ordered by n: the clock may jump. The index of names is a hash because a name may have any length.
 # Rows of a deleted run are removed in steps afterwards (`remove_rows`); its ID cannot be reused before that is done.

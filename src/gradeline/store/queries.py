@@ -25,6 +25,10 @@ NEWEST = 2**62
 _INSERT_ROWS = 500
 _MAX_VALUES = 500
 _PAGE_ROWS = 10_000
+_MAX_COUNTED = 1_000
+"""Cases that are counted one by one if several tags match; above that the total is capped."""
+_MAX_MERGED = 100
+"""Tags whose cases are merged in index order; the cases of more tags are sorted."""
 
 
 def insert_rows(transaction: Transaction, table: str, columns: str, rows: Iterable[tuple[Value, ...]]) -> None:
@@ -345,6 +349,68 @@ def insert_test_cases(transaction: Transaction, rows: Iterable[tuple[str, str, s
 def copy_test_cases(transaction: Transaction, query: str, *values: Value) -> None:
     """Insert the test cases that a query gives: id, stored form and the key that created it."""
     transaction.run(f"INSERT INTO test_cases (id, test_case, created_by) {query}", *values)
+
+
+def count_test_cases(read: Query) -> int:
+    """The number of test cases, from a counter."""
+    ((live,),) = read("SELECT live FROM case_totals")
+    return int(live)
+
+
+def order_new_test_cases(transaction: Transaction) -> None:
+    """Make that new cases are numbered in the order of their commits, so that a reader by number misses none."""
+    transaction.run("UPDATE case_totals SET live = live")
+
+
+class TagMatch(NamedTuple):
+    """The tags in use that contain a text, each with its number of cases."""
+
+    part: str
+    cases: dict[str, int]
+
+
+class CaseTags:
+    """Finds test cases by part of a tag."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        find = "instr" if database.dialect.name == "sqlite" else "strpos"
+        self._in_use = f"FROM tag_counts WHERE live > 0 AND {find}(tag, ?) > 0"
+
+    def match(self, part: str) -> TagMatch:
+        rows = self._database.read(f"SELECT tag, live {self._in_use} ORDER BY tag", part)
+        return TagMatch(part, {tag: int(live) for tag, live in rows})
+
+    def page(self, match: TagMatch, after: int, limit: int, skip: int = 0) -> list[tuple[int, TestCase]]:
+        """The cases with any of the tags, after their numbers, from after one number on."""
+        if not match.cases:
+            return []
+        numbers, values = self._numbers(match, after, limit + skip)
+        return select_test_cases(self._database.read, numbers, values, limit, skip)
+
+    def count(self, match: TagMatch) -> tuple[int, bool]:
+        """The number of cases with any of the tags, and whether there are more, which is possible with several tags."""
+        if len(match.cases) < 2:
+            return sum(match.cases.values()), False
+        if max(match.cases.values()) > _MAX_COUNTED:
+            return _MAX_COUNTED, True
+        # a case may have several of the tags
+        numbers, values = self._numbers(match, 0, _MAX_COUNTED + 1)
+        ((number,),) = self._database.read(
+            f"SELECT count(*) FROM (SELECT n FROM ({numbers}) AS merged LIMIT ?) AS counted",  # noqa: S608 - constants
+            *values,
+            _MAX_COUNTED + 1,
+        )
+        return min(int(number), _MAX_COUNTED), number > _MAX_COUNTED
+
+    def _numbers(self, match: TagMatch, after: int, most: int) -> tuple[str, list[Value]]:
+        """A query for the numbers of the first cases with any of the tags."""
+        if len(match.cases) > _MAX_MERGED:
+            every = f"SELECT DISTINCT n FROM case_tags WHERE tag IN (SELECT tag {self._in_use}) AND n > ?"  # noqa: S608 - constants
+            return every, [match.part, after]
+        one = "SELECT n FROM (SELECT n FROM case_tags WHERE tag = ? AND n > ? ORDER BY n LIMIT ?) AS tagged"
+        values: list[Value] = [value for tag in match.cases for value in (tag, after, most)]
+        return " UNION ".join([one] * len(match.cases)), values
 
 
 class BlockQueries:

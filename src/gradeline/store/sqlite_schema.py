@@ -13,12 +13,51 @@ Migration = Callable[[sqlite3.Connection], None]
 
 APPLICATION_ID = 0x67726C6E  # "grln"
 
-_TEST_CASES = """CREATE TABLE test_cases (
-    n INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    deleted INTEGER NOT NULL DEFAULT 0,
-    test_case TEXT NOT NULL
-)"""
+_TEST_CASES = (
+    """CREATE TABLE test_cases (
+        n INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        deleted INTEGER NOT NULL DEFAULT 0,
+        test_case TEXT NOT NULL,
+        created_by TEXT
+    )""",
+    "CREATE TABLE case_totals (name TEXT PRIMARY KEY, live INTEGER NOT NULL)",
+    "INSERT INTO case_totals (name, live) VALUES ('test_cases', 0)",
+    """CREATE TRIGGER case_added AFTER INSERT ON test_cases BEGIN
+        UPDATE case_totals SET live = live + 1 - new.deleted;
+    END""",
+    """CREATE TRIGGER case_hidden AFTER UPDATE OF deleted ON test_cases WHEN old.deleted <> new.deleted BEGIN
+        UPDATE case_totals SET live = live + old.deleted - new.deleted;
+    END""",
+    """CREATE TRIGGER case_removed AFTER DELETE ON test_cases BEGIN
+        UPDATE case_totals SET live = live - 1 + old.deleted;
+    END""",
+    "CREATE TABLE case_tags (tag TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (tag, n)) WITHOUT ROWID",
+    "CREATE TABLE tag_counts (tag TEXT PRIMARY KEY, live INTEGER NOT NULL) WITHOUT ROWID",
+    """CREATE TRIGGER tag_added AFTER INSERT ON case_tags BEGIN
+        INSERT INTO tag_counts (tag, live) VALUES (new.tag, 1) ON CONFLICT (tag) DO UPDATE SET live = live + 1;
+    END""",
+    """CREATE TRIGGER tag_removed AFTER DELETE ON case_tags BEGIN
+        UPDATE tag_counts SET live = live - 1 WHERE tag = old.tag;
+    END""",
+    """CREATE TRIGGER tags_of_new_case AFTER INSERT ON test_cases WHEN new.deleted = 0 BEGIN
+        INSERT INTO case_tags (tag, n) SELECT DISTINCT value, new.n FROM json_each(new.test_case, '$.tags');
+    END""",
+    """CREATE TRIGGER tags_of_changed_case AFTER UPDATE OF deleted, test_case ON test_cases
+    WHEN old.deleted <> new.deleted
+        OR json_extract(old.test_case, '$.tags') IS NOT json_extract(new.test_case, '$.tags') BEGIN
+        DELETE FROM case_tags
+        WHERE n = old.n AND tag IN (SELECT value FROM json_each(old.test_case, '$.tags'));
+        INSERT INTO case_tags (tag, n)
+        SELECT DISTINCT value, new.n FROM json_each(new.test_case, '$.tags') WHERE new.deleted = 0;
+    END""",
+    """CREATE TRIGGER tags_of_removed_case AFTER DELETE ON test_cases BEGIN
+        DELETE FROM case_tags
+        WHERE n = old.n AND tag IN (SELECT value FROM json_each(old.test_case, '$.tags'));
+    END""",
+)
+"""The number of cases and the index of their tags follow by triggers every way of saving or deleting a case.
+``created_by`` is the key of the service that created it."""
 
 # Runs are ordered by n: the clock may jump.
 _RUNS = (
@@ -233,7 +272,7 @@ _PARTS = "CREATE TABLE parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL)"
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
-    for statement in (_TEST_CASES, *_RUNS, *_RECORDS, *_COUNTS, *_HISTORY, *_LEDGER, _PARTS):
+    for statement in (*_TEST_CASES, *_RUNS, *_RECORDS, *_COUNTS, *_HISTORY, *_LEDGER, _PARTS):
         connection.execute(statement)
 
 
