@@ -17,7 +17,7 @@ from ledger_sums import expected_sums
 
 from gradeline.model.observation import Observation, ObservationFilter, new_observation
 from gradeline.store import SqliteStorage, StoreError
-from gradeline.store.observations import page_statement, sums_statement
+from gradeline.store.sql_storage import observation_page, sums_statement
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_batch_with_an_invalid_row_is_rolled_back(path: Path) -> None:
     ],
 )
 def test_pages_are_read_by_an_index_without_sorting(path: Path, where: ObservationFilter) -> None:
-    statement, values = page_statement(where, 5, 10)
+    statement, values = observation_page(where, 5, 10)
     with SqliteStorage(path) as store:
         steps = [row[3] for row in store._read(f"EXPLAIN QUERY PLAN {statement}", *values)]
     assert all(step.startswith("SEARCH observations USING") for step in steps), steps

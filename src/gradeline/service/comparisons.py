@@ -28,7 +28,7 @@ from gradeline.rest_types import (
 from gradeline.stats.paired import score_change
 from gradeline.store.database import Database
 from gradeline.store.queries import excerpts as read_excerpts
-from gradeline.store.queries import response_source
+from gradeline.store.sql_storage import response_source
 from gradeline.verdict.evidence import AgentErrors, case_score
 from gradeline.verdict.paired_decision import MARGIN, GraderComparison
 from gradeline.verdict.ranking import PairDifference

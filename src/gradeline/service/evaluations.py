@@ -47,7 +47,8 @@ from gradeline.service.suite_builder import (
 )
 from gradeline.store.database import Database, SharedStorage, Transaction
 from gradeline.store.maintenance import usage_of_run
-from gradeline.store.queries import insert_run, insert_samples, read_run, response_source
+from gradeline.store.queries import insert_run, insert_samples, read_run
+from gradeline.store.sql_storage import response_source
 
 DEFAULT_TIMEOUT_S = 30.0
 """Seconds of a call of an HTTP agent, by default."""

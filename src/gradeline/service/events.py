@@ -21,7 +21,11 @@ from gradeline.rest_types import EvaluationProgress
 from gradeline.service.errors import not_found
 from gradeline.store.database import Database, Dialect, Transaction, Value, migrate
 from gradeline.store.leases import Query, observed_run
-from gradeline.store.queries import PROGRESS_COLUMNS, insert_rows, response_source
+from gradeline.store.queries import (
+    PROGRESS_COLUMNS,
+    insert_rows,
+)
+from gradeline.store.sql_storage import response_source
 
 Kind = Literal["snapshot", "progress", "result", "status", "done"]
 

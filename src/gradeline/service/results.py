@@ -48,11 +48,11 @@ from gradeline.store.queries import (
     is_test_case_id,
     newest_runs,
     replaced_responses,
-    response_source,
     response_sources,
     samples_of_case,
 )
 from gradeline.store.result_pages import BEGINNING, ResultFilter, ResultPages, ResultPosition
+from gradeline.store.sql_storage import response_source
 
 LONGEST = 2_000
 """Maximum length of a text in a list, in characters."""

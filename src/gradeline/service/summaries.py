@@ -21,10 +21,10 @@ from gradeline.store.queries import (
     count_scored,
     latency_bins,
     max_latency,
-    response_source,
     score_bins,
     successful_latencies,
 )
+from gradeline.store.sql_storage import response_source
 from gradeline.verdict import OrderFinding
 
 _MAX_RESULTS_TO_WAIT_FOR = 50_000

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
-import msgspec
 
 from gradeline.errors import Outcome, StoreError
 from gradeline.failpoints import failpoint
-from gradeline.model.grade import Grade
-from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
-from gradeline.model.record import GradeKey, Record, ResponseKey, from_json, to_json
-from gradeline.model.response import Response
+from gradeline.model.observation import Observation
+from gradeline.model.record import Record, ResponseKey, from_json, to_json
 from gradeline.model.run import (
     Columns,
-    Counts,
     GradeColumns,
     GradeMeasure,
     Measure,
-    OrderCounts,
     ResponseColumns,
     Run,
     StoredKey,
 )
-from gradeline.model.sample import Sample, TestCase
+from gradeline.model.sample import Sample
 from gradeline.store import postgres_schema
-from gradeline.store.leases import BEAT, observed_run
-from gradeline.store.maintenance import deletion_unfinished, remove_rows
-from gradeline.store.observations import (
-    observation_of_row,
-    page_statement,
-    put_in_postgres,
-    sums_of_row,
-    sums_statement,
-)
+from gradeline.store.leases import BEAT
+from gradeline.store.maintenance import deletion_unfinished
 from gradeline.store.postgres_connections import (
     LONG_SECONDS,
     SCHEMA,
@@ -63,9 +50,9 @@ from gradeline.store.postgres_records import (
     RECORD,
     RECORD_PAGE,
     RESPONSE_COLUMNS,
-    SAMPLE_PAGE,
     START,
     put_clusters,
+    put_observations,
     put_rows,
     put_samples,
     put_valid_rows,
@@ -73,23 +60,15 @@ from gradeline.store.postgres_records import (
 from gradeline.store.postgres_schema import NoStoreError, migrate, require_compatible, version_of
 from gradeline.store.rows import (
     RecordRow,
-    Tally,
-    choose_run,
-    counts_of,
-    grade_row,
-    new_id,
     parent_in_use,
     record_of,
-    response_row,
-    steps_back,
-    unknown_case,
     unknown_parent,
-    unknown_run,
     unsaved_run,
     validate_run,
     with_changes,
     with_owner,
 )
+from gradeline.store.sql_storage import SAMPLES_AT_ONCE, SqlStorage
 
 if TYPE_CHECKING:
     from gradeline.store import StoreMode
@@ -98,19 +77,19 @@ if TYPE_CHECKING:
     from gradeline.store.writer import Writer
 
 RETRY_SECONDS = 5.0
-_SAMPLES_AT_ONCE = 500
-_CANDIDATES = 20
 _LARGEST = 2**63 - 1
 _BEAT = BEAT.replace("?", "$1")
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
 
 
-class PostgresStorage:
+class PostgresStorage(SqlStorage):
     """`Storage` in a PostgreSQL database, in the schema ``gradeline``.
 
     Any number of processes may share it. Calls are retried for ``retry_seconds`` while the server restarts, as long as
     nothing was committed; then they raise `StoreError`, and later calls work again when the server is back.
     """
+
+    ORDER_COUNTS = ORDER_COUNTS
 
     def __init__(self, url: str, *, retry_seconds: float = RETRY_SECONDS, mode: StoreMode = "create") -> None:
         """Only ``mode`` "create" creates a store in a database without one; the others raise `NoStoreError`."""
@@ -133,81 +112,17 @@ class PostgresStorage:
     def __repr__(self) -> str:
         return f"PostgresStorage({self.location!r})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         self._pool.close()
 
     @property
     def database(self) -> PostgresDatabase:
-        """The database itself, for tables that other parts of the program add."""
         return PostgresDatabase(self._pool)
-
-    def save_test_case(self, test_case: TestCase) -> str:
-        if not test_case.id:
-            test_case = msgspec.structs.replace(test_case, id=new_id())
-        self._change(
-            "INSERT INTO test_cases (id, test_case) VALUES ($1, $2)"
-            " ON CONFLICT (id) DO UPDATE SET test_case = excluded.test_case, deleted = 0",
-            test_case.id,
-            to_json(test_case),
-        )
-        return test_case.id
-
-    def get_test_case(self, id: str) -> TestCase | None:  # noqa: A002 - part of the public protocol
-        rows = self._read("SELECT test_case FROM test_cases WHERE id = $1 AND deleted = 0", id)
-        return from_json(TestCase, rows[0][0]) if rows else None
-
-    def list_test_cases(self) -> list[TestCase]:
-        rows = self._read("SELECT test_case FROM test_cases WHERE deleted = 0 ORDER BY n")
-        return [from_json(TestCase, row[0]) for row in rows]
-
-    def delete_test_case(self, id: str) -> bool:  # noqa: A002 - part of the public protocol
-        return self._change("UPDATE test_cases SET deleted = 1 WHERE id = $1 AND deleted = 0", id) > 0
 
     def save_run(self, run: Run) -> str:
         run = validate_run(run)
         self._pool.write(partial(_save_run, run=run))
         return run.id
-
-    def get_run(self, id: str) -> Run | None:  # noqa: A002 - part of the public protocol
-        rows = self._read("SELECT run FROM runs WHERE id = $1", id)
-        return observed_run(rows[0][0], self.database.read) if rows else None
-
-    def find_run(self, reference: str) -> Run:
-        back = steps_back(reference)
-        if back is not None:
-            rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET $1", back)
-            found = observed_run(rows[0][0], self.database.read) if rows else None
-        else:
-            rows = self._read(
-                "SELECT run FROM runs WHERE id = $1 OR name = $1 OR (id >= $1 AND id < $1 || chr(1114111))"
-                " ORDER BY id = $1 DESC, name = $1 DESC, n DESC LIMIT $2",
-                reference,
-                _CANDIDATES,
-            )
-            found = choose_run(reference, self._observed(rows)) if reference else None
-        if found is None:
-            raise self._unknown_run(reference)
-        return found
-
-    def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
-        if before is None:
-            rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT $1", limit)
-        else:
-            cursor = self._read("SELECT n FROM runs WHERE id = $1", before)
-            if not cursor:
-                raise self._unknown_run(before)
-            rows = self._read("SELECT run FROM runs WHERE n < $1 ORDER BY n DESC LIMIT $2", cursor[0][0], limit)
-        return self._observed(rows)
-
-    def _observed(self, rows: Sequence[Any]) -> list[Run]:
-        query = self.database.read
-        return [observed_run(row[0], query) for row in rows]
 
     def update_run(self, id: str, **changes: Any) -> Run:  # noqa: A002 - part of the public protocol
         async def update(connection: Connection) -> Run | None:
@@ -260,12 +175,6 @@ class PostgresStorage:
         self.finish_deletions()
         return found
 
-    def finish_deletions(self) -> None:
-        """Remove the remaining rows of deleted runs."""
-        for run in self._unfinished_deletions():
-            for _ in remove_rows(self._transact, run):
-                pass
-
     def vacuum(self) -> None:
         """Remove the remaining rows of deleted runs, make the space of deleted rows reusable, and update the planner's
         statistics. Other processes can read and write meanwhile."""
@@ -283,54 +192,8 @@ class PostgresStorage:
             except asyncpg.ForeignKeyViolationError:
                 raise unsaved_run(run) from None
 
-        while chunk := list(islice(rows, _SAMPLES_AT_ONCE)):
+        while chunk := list(islice(rows, SAMPLES_AT_ONCE)):
             self._pool.write(put)
-
-    def samples(self, run: str) -> Iterator[Sample]:
-        self._require_run(run)
-        cursor: tuple[int, str] = (-1, "")
-        while rows := self._read(SAMPLE_PAGE, run, *cursor, _SAMPLES_AT_ONCE):
-            yield from (from_json(Sample, row[2]) for row in rows)
-            cursor = (rows[-1][0], rows[-1][1])
-
-    def get_sample(self, run: str, case: str) -> Sample | None:
-        rows = self._read(
-            "SELECT sample FROM samples JOIN runs ON runs.id = samples.run WHERE samples.run = $1 AND case_key = $2",
-            self._source(run),
-            case,
-        )
-        return from_json(Sample, rows[0][0]) if rows else None
-
-    def put_response(
-        self,
-        key: ResponseKey,
-        response: Response,
-        sample: Sample,
-        position: int | None = None,
-        cache_key: str | None = None,
-    ) -> None:
-        self._put(response_row(key, response, sample, position, cache_key))
-
-    def cached_response(self, cache_key: str) -> Response | None:
-        rows = self._read(
-            "SELECT response FROM responses JOIN runs ON runs.id = responses.run"
-            " WHERE cache_key = $1 AND status = 'success' LIMIT 1",
-            cache_key,
-        )
-        return from_json(Response, rows[0][0]) if rows else None
-
-    def get_response(self, key: ResponseKey) -> Response | None:
-        rows = self._read(
-            "SELECT response FROM responses JOIN runs ON runs.id = responses.run"
-            " WHERE responses.run = $1 AND case_key = $2 AND repeat = $3",
-            self._source(key.run),
-            key.case,
-            key.repeat,
-        )
-        return from_json(Response, rows[0][0]) if rows else None
-
-    def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
-        self._put(grade_row(key, grade, submission))
 
     def get_record(self, key: ResponseKey) -> Record | None:
         rows = self._read(RECORD, self._source(key.run), key.case, key.repeat, key.run)
@@ -384,12 +247,6 @@ class PostgresStorage:
 
         self._pool.write(put)
 
-    def clusters(self, run: str) -> dict[str, str]:
-        self._require_run(run)
-        statement = "SELECT case_key, cluster FROM clusters WHERE run = $1"
-        rows = self._read(statement, run) or self._read(statement, self._source(run))
-        return {row["case_key"]: row["cluster"] for row in rows}
-
     def columns(self, run: str, *, named: bool = True, digests: bool = False) -> Iterator[Columns]:
         self._require_run(run)
         source = self._source(run)
@@ -410,36 +267,8 @@ class PostgresStorage:
             yield Columns(responses, grades)
             cursor = end
 
-    def counts(self, run: str) -> Counts:
-        self._require_run(run)
-        responses = self._read("SELECT status, count FROM response_counts WHERE run = $1", self._source(run))
-        grades = self._read(
-            "SELECT grader, outcome, count, units, squares FROM grade_counts WHERE run = $1 AND count > 0", run
-        )
-        return counts_of(
-            ((status, count) for status, count in responses),
-            (
-                Tally(grader, outcome, count, int(units), int(squares))
-                for grader, outcome, count, units, squares in grades
-            ),
-        )
-
-    def order_counts(self, run: str) -> dict[str, OrderCounts]:
-        self._require_run(run)
-        return {grader: OrderCounts(first, second) for grader, first, second in self._read(ORDER_COUNTS, run)}
-
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
-        return self._pool.write(partial(put_in_postgres, observations=observations))
-
-    def observations(
-        self, where: ObservationFilter = EVERYTHING, after: int = 0, limit: int = 1000
-    ) -> list[Observation]:
-        statement, values = page_statement(where, after, limit)
-        return [observation_of_row(tuple(row)) for row in self._read(numbered(statement), *values)]
-
-    def observation_sums(self, where: ObservationFilter = EVERYTHING) -> list[ObservationSums]:
-        statement, values = sums_statement(where)
-        return [sums_of_row(tuple(row)) for row in self._read(numbered(statement), *values)]
+        return self._pool.write(partial(put_observations, observations=observations))
 
     def writer(self, hook: CommitHook | None = None) -> Writer:
         """``hook`` is called in the transaction of each batch."""
@@ -473,11 +302,6 @@ class PostgresStorage:
         # if rows that the hook has read change meanwhile, the batch must be retried
         return self._pool.write(act, isolation="read_committed" if hook is None else "repeatable_read")
 
-    def _put(self, row: RecordRow) -> None:
-        (error,) = self._commit([row])
-        if error is not None:
-            raise error
-
     def _pages(
         self, statement: str, run: str, source: str, start: tuple[int, str, int], size: int
     ) -> Iterator[asyncpg.Record]:
@@ -487,58 +311,17 @@ class PostgresStorage:
             yield from rows
             cursor = (rows[-1][0], rows[-1][1], rows[-1][2])
 
-    def _source(self, run: str) -> str:
-        """The run whose responses a run reads: itself, or the run it regrades."""
-        seen = {run}
-        source = run
-        while True:
-            # the counts are few; with the responses themselves the planner would scan a large run
-            rows = self._read(
-                "SELECT parent FROM runs WHERE id = $1"
-                " AND NOT EXISTS (SELECT FROM response_counts WHERE run = $1 AND count > 0)",
-                source,
-            )
-            if not rows or rows[0][0] is None or rows[0][0] in seen:
-                return source
-            source = rows[0][0]
-            seen.add(source)
+    def _read(self, statement: str, *values: Any) -> list[Any]:
+        return self._pool.read(numbered(statement), *values) if all(map(_storable, values)) else []
 
-    def _position(self, source: str, key: ResponseKey) -> tuple[int, str, int]:
-        rows = self._read("SELECT position FROM samples WHERE run = $1 AND case_key = $2", source, key.case)
-        if not rows:
-            raise unknown_case(key.run, key.case)
-        return rows[0][0], key.case, key.repeat
-
-    def _require_run(self, run: str) -> None:
-        if not self._read("SELECT FROM runs WHERE id = $1", run):
-            raise self._unknown_run(run)
-
-    def _unknown_run(self, reference: str) -> Exception:
-        return unknown_run(reference, self.list_runs(limit=6))
-
-    def _read(self, statement: str, *values: object) -> list[asyncpg.Record]:
-        """Values that the database cannot store match nothing."""
-        return self._pool.read(statement, *values) if all(map(_storable, values)) else []
-
-    def _change(self, statement: str, *values: object) -> int:
-        """Run a statement in a transaction and return the number of rows."""
-
+    def _change(self, statement: str, *values: Any) -> int:
         async def change(connection: Connection) -> int:
-            return _row_count(await connection.execute(statement, *values))
+            return _row_count(await connection.execute(numbered(statement), *values))
 
         return self._pool.write(change)
 
     def _transact(self, work: Callable[[Transaction], T]) -> T:
         return self._pool.write(partial(run_in, work=work))
-
-    def _unfinished_deletions(self) -> list[str]:
-        return [row[0] for row in self._read("SELECT run FROM deleted_runs")]
-
-    def _continue_deletion(self) -> None:
-        """Remove a few rows of a deletion that was interrupted; opening a store must not take long."""
-        for run in self._unfinished_deletions()[:1]:
-            with suppress(StoreError):  # the store is usable without it
-                next(remove_rows(self._transact, run), None)
 
     async def _prepare(self, connection: Connection, *, create: bool) -> int:
         """Check and migrate the database; returns the version it had."""

@@ -12,8 +12,16 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from gradeline.errors import ORDER_DECIDED, StoreError
+from gradeline.model.observation import Observation
 from gradeline.store.postgres_connections import BAD_ROW, RowsRefusedError, error_text
-from gradeline.store.rows import RecordRow, ResponseRow, unsaved_run
+from gradeline.store.rows import (
+    OBSERVATION_COLUMNS,
+    OBSERVATION_FIELDS,
+    RecordRow,
+    ResponseRow,
+    observation_row,
+    unsaved_run,
+)
 
 if TYPE_CHECKING:
     from gradeline.store.postgres_connections import Connection
@@ -252,3 +260,33 @@ ORDER_COUNTS = f"""
         SELECT grader, grade::json #>> '{{metadata,favoured}}' AS favoured FROM grades
         WHERE run = $1 AND outcome = 'error' AND {_ORDER_DECIDED}) AS decided
     GROUP BY grader"""  # noqa: S608 - made of constants
+
+
+_LEDGER_LOCK = 0x67726C6F
+"""The advisory lock of transactions that add to the ledger."""
+_NUMBERS = ("score", "cost", "latency_ms")
+_ARRAYS = ", ".join(
+    [f"${place}::{'float8' if name in _NUMBERS else 'text'}[]" for place, name in enumerate(OBSERVATION_FIELDS, 1)]
+    + [f"${len(OBSERVATION_FIELDS) + 1}::bigint[]"]
+)
+_INSERT_OBSERVATIONS = (
+    f"INSERT INTO observations ({OBSERVATION_COLUMNS}) SELECT {OBSERVATION_COLUMNS}"  # noqa: S608 - made of constants
+    f" FROM unnest({_ARRAYS}) WITH ORDINALITY AS new ({OBSERVATION_COLUMNS}, turn)"
+    " ORDER BY turn ON CONFLICT (idempotency_key) DO NOTHING"
+)
+_OBSERVATION_IDS = "SELECT idempotency_key, id FROM observations WHERE idempotency_key = ANY($1::text[])"
+
+
+async def put_observations(connection: Connection, observations: Sequence[Observation]) -> list[int]:
+    """Insert the observations whose key is new, and return the id of each key. Within a transaction.
+
+    One writer at a time, so that ids become visible in their order and a reader that continues after an id misses
+    nothing.
+    """
+    if not observations:
+        return []
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LEDGER_LOCK)
+    await connection.execute(_INSERT_OBSERVATIONS, *map(list, zip(*map(observation_row, observations), strict=True)))
+    keys = [one.idempotency_key for one in observations]
+    ids = dict[str, int]((row[0], row[1]) for row in await connection.fetch(_OBSERVATION_IDS, keys))
+    return [ids[key] for key in keys]

@@ -18,6 +18,7 @@ from gradeline.store.database import Database, Dialect, Row, Transaction, Value
 from gradeline.store.leases import Query, observed_run
 from gradeline.store.result_pages import fence, join_samples
 from gradeline.store.rows import validate_run, with_changes
+from gradeline.store.sql_storage import response_source
 
 NEWEST = 2**62
 """``before`` for the first page of `newest_runs`."""
@@ -64,23 +65,6 @@ def insert_samples(transaction: Transaction, run: str, samples: Iterable[Sample]
     """Insert the cases of a run, in their order."""
     rows = ((run, sample.case_key, position, to_json(sample)) for position, sample in enumerate(samples))
     insert_rows(transaction, "samples", "run, case_key, position, sample", rows)
-
-
-def response_source(read: Query, run: str) -> str:
-    """The run whose responses this run has: itself, or the run it regrades."""
-    seen: set[str] = set()
-    while run not in seen:
-        seen.add(run)
-        rows = read(
-            "SELECT parent FROM runs WHERE id = ?"
-            " AND NOT EXISTS (SELECT 1 FROM response_counts WHERE run = ? AND count > 0)",
-            run,
-            run,
-        )
-        if not rows or rows[0][0] is None:
-            break
-        run = rows[0][0]
-    return run
 
 
 def response_sources(read: Query, runs: Iterable[Run]) -> dict[str, str]:

@@ -12,6 +12,7 @@ import msgspec
 
 from gradeline.errors import ConfigError, Outcome, Problem, StoreError
 from gradeline.model.grade import Grade
+from gradeline.model.observation import Observation, ObservationSums
 from gradeline.model.record import Record, ResponseKey, digest_of, from_json, sample_digest, to_json
 from gradeline.model.response import Response
 from gradeline.model.run import Counts, GraderCounts, Run
@@ -243,3 +244,32 @@ def parent_in_use(run: str, children: Sequence[str]) -> ConfigError:
 def _listed(runs: Sequence[Run]) -> str:
     shown = [f"{run.id} ({run.name}{f', {run.started_at}' if run.started_at else ''})" for run in runs[:_SHOWN]]
     return ", ".join(shown) + (", …" if len(runs) > _SHOWN else "")
+
+
+OBSERVATION_FIELDS = tuple(name for name in Observation.__struct_fields__ if name != "id")
+OBSERVATION_COLUMNS = ", ".join((*OBSERVATION_FIELDS, "units"))
+
+
+def observation_row(observation: Observation) -> tuple[object, ...]:
+    """The values of `OBSERVATION_COLUMNS`."""
+    return *(getattr(observation, name) for name in OBSERVATION_FIELDS), score_units(observation.score)[0]
+
+
+def observation_of_row(row: Sequence[Any]) -> Observation:
+    return Observation(id=row[0], **dict(zip(OBSERVATION_FIELDS, row[1:], strict=True)))
+
+
+def sums_of_row(row: Sequence[Any]) -> ObservationSums:
+    family, candidate, baseline, grader, total, scored, cases, units, squares, latest = row
+    return ObservationSums(
+        family,
+        candidate,
+        baseline,
+        grader,
+        int(total),
+        int(scored),
+        int(cases),
+        int(units) / SCORE_UNIT,
+        int(squares) / SCORE_UNIT,
+        latest,
+    )

@@ -11,14 +11,22 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradeline.errors import ORDER_DECIDED, Outcome, StoreError
+from gradeline.model.observation import Observation
 from gradeline.model.record import ResponseKey
 from gradeline.model.run import Columns, GradeColumns, GradeMeasure, Measure, ResponseColumns
-from gradeline.store.rows import RecordRow, ResponseRow, unsaved_run
+from gradeline.store.rows import (
+    OBSERVATION_COLUMNS,
+    OBSERVATION_FIELDS,
+    RecordRow,
+    ResponseRow,
+    observation_row,
+    unsaved_run,
+)
 
 if TYPE_CHECKING:
     from gradeline.store.sqlite_connections import SqliteConnectionPool
@@ -393,3 +401,22 @@ def read_columns(pool: SqliteConnectionPool, run: str, source: str, *, named: bo
 
 def _transposed(rows: list[tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
     return tuple(zip(*rows, strict=True))
+
+
+_KEYS_AT_ONCE = 500
+_INSERT_OBSERVATION = (
+    f"INSERT INTO observations ({OBSERVATION_COLUMNS}) VALUES ({', '.join('?' * (len(OBSERVATION_FIELDS) + 1))})"  # noqa: S608 - made of constants
+    " ON CONFLICT (idempotency_key) DO NOTHING"
+)
+
+
+def put_observations(connection: sqlite3.Connection, observations: Sequence[Observation]) -> list[int]:
+    """Insert the observations whose key is new, and return the id of each key. Within a transaction."""
+    connection.executemany(_INSERT_OBSERVATION, map(observation_row, observations))
+    keys = iter(dict.fromkeys(one.idempotency_key for one in observations))
+    ids: dict[str, int] = {}
+    while some := list(islice(keys, _KEYS_AT_ONCE)):
+        places = ", ".join("?" * len(some))
+        statement = f"SELECT idempotency_key, id FROM observations WHERE idempotency_key IN ({places})"  # noqa: S608
+        ids.update(connection.execute(statement, some))
+    return [ids[one.idempotency_key] for one in observations]
