@@ -136,7 +136,7 @@ def test_histograms_of_a_large_run_survive_a_restart(service: Service, monkeypat
     again = module.Histograms(service.database, service.storage, service.results.summaries)
     assert again.of(run) == first
     service.storage.delete_run(run.id)
-    assert service.database.read("SELECT * FROM result_histograms") == []
+    assert service.database.read("SELECT * FROM run_cache") == []
 
 
 def test_histograms_stored_in_another_shape_are_computed_again(
@@ -145,7 +145,7 @@ def test_histograms_stored_in_another_shape_are_computed_again(
     monkeypatch.setattr(run_cache, "_MIN_RESULTS_TO_STORE", 1)
     run = service.results.run(saved(service, [Response(text="x", latency_ms=5.0)], [0.0]))
     first = service.results.histograms.of(run)
-    service.database.transact(lambda work: work.run("UPDATE result_histograms SET histograms = '{}'"))
+    service.database.transact(lambda work: work.run("UPDATE run_cache SET value = '{}' WHERE name = 'histograms'"))
     again = module.Histograms(service.database, service.storage, service.results.summaries)
     assert again.of(run) == first
 

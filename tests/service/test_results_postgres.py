@@ -91,7 +91,7 @@ def test_results_summaries_details_comparisons_and_exports(
     assert walked(call, run, latency_min=0.5, latency_max=1, skip=5) == ["c5", "c6"]
     summary = call("GET", f"/api/evaluations/{run}/results").data["summary"]
     assert (summary["total_results"], summary["sentence"]) == (8, "7 responses graded, 0 grader errors")
-    assert len(service.database.read("SELECT run FROM result_walks")) == 1
+    assert len(service.database.read("SELECT run FROM run_cache WHERE name = 'statistics'")) == 1
     service.storage.put_response(ResponseKey(run, "c7/é"), Response(text="there"), Sample("c7/é", "question 7", "a"))
     detail = call("GET", f"/api/evaluations/{run}/results/c7%252F%25C3%25A9~0").data
     assert (detail["agent_response"], len(detail["history"])) == ("there", 1)
@@ -105,4 +105,4 @@ def test_results_summaries_details_comparisons_and_exports(
     answer = call("GET", f"/api/evaluations/{run}/results", params={"cursor": forged})
     assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
     service.storage.delete_run(run)
-    assert len(service.database.read("SELECT run FROM result_walks")) == 0
+    assert len(service.database.read("SELECT run FROM run_cache WHERE name = 'statistics'")) == 0

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gradeline.errors import StoreError
 from gradeline.model.secrets import SecretLocation, SecretSet
-from gradeline.service.auth import LOCAL_CALLER, Caller, KeyScope, MasterKey
+from gradeline.service.auth import LOCAL_CALLER, Caller, KeyScope
 from gradeline.service.errors import Code, ServiceError
-from gradeline.service.secrets import SECRET_STEPS, Binding, SecretInfo, Secrets, SecretUse
+from gradeline.service.secrets import Binding, SecretInfo, Secrets, SecretUse
 from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.store.database import Database, Transaction, migrate
+from gradeline.store.database import Database
 from gradeline.store.sqlite import SqliteStorage
 
 from .conftest import MASTER_KEY, Call
@@ -128,32 +125,8 @@ def test_an_opened_secret_shows_its_value_to_the_transport_only(secrets: Secrets
     assert set(secrets.values()) == {VALUE, "another-value"}
 
 
-def _insert(transaction: Transaction, row: tuple[str, ...]) -> None:
-    transaction.run(
-        "INSERT INTO secrets (name, host, sealed, master, created_at, modified_at) VALUES (?, ?, ?, ?, ?, ?)", *row
-    )
-
-
-def test_rows_from_before_are_for_admins_over_https_in_a_header(database: Database) -> None:
-    """A value that was sealed for its name and host opens as before; with the most restricted use."""
-    migrate(database, "secrets", SECRET_STEPS[:1])
-    master = MasterKey(MASTER_KEY)
-    for name, value in (("OLD", VALUE), ("SHORT", "1234")):
-        nonce = b"0" * 12
-        sealed = AESGCM(master.derive("secrets")).encrypt(nonce, value.encode(), f"{name}\0agent.test".encode())
-        row = (name, "agent.test", b64encode(nonce + sealed).decode(), master.fingerprint, "then", "then")
-        database.transact(partial(_insert, row=row))
-    secrets = Secrets(database, ServeSettings(secret_key=MASTER_KEY))
-    info = SecretInfo("OLD", "agent.test", ("agent.test",), "https", "header", ("admin",), (), "then", "then")
-    assert secrets.all()[0] == info
-    assert secrets.open(["OLD"])["OLD"].value == VALUE
-    old = SecretUse("OLD", "https://agent.test/", "header", "target.api_key")
-    secrets.check([old], LOCAL_CALLER)
-    for wrong in (old._replace(url="http://agent.test/"), old._replace(url="https://agent.test:8443/")):
-        with pytest.raises(ServiceError, match=r"may be sent to https://agent\.test only"):
-            secrets.check([wrong], LOCAL_CALLER)
-    with pytest.raises(ServiceError, match="your key may not use"):
-        secrets.check([old], caller(KeyScope.RUN))
+def test_a_value_that_is_too_short_to_mask_is_not_sent(secrets: Secrets) -> None:
+    secrets.put("SHORT", "1234", BINDING)
     with pytest.raises(ServiceError, match=r"'SHORT' has fewer than 8 characters .* store a longer one"):
         secrets.open(["SHORT"])
 

@@ -218,7 +218,7 @@ def test_statistics_of_a_large_run_survive_a_restart(
     put(service, run, "d", Response(text="x"), {"exact": grade("pass")})
     assert Summaries(service.database, service.storage).of(stored).sentence == "3 responses graded, 3 grader errors"
     service.storage.delete_run(run)
-    assert service.database.read("SELECT * FROM result_walks") == []
+    assert service.database.read("SELECT * FROM run_cache") == []
 
 
 def test_statistics_of_a_run_in_progress_are_not_computed_for_every_page(
@@ -255,6 +255,6 @@ def test_no_request_waits_for_the_statistics_of_a_large_run_in_progress(
     assert before.sentence == "2 responses graded, 3 grader errors"
     may_compute.set()
     for thread in enumerate_threads():
-        if thread.name == "result_walks":
+        if thread.name == "statistics":
             thread.join(20)
     assert summaries.of(stored).average_latency_ms == 20.0

@@ -59,14 +59,9 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
                     found.id,
                 )
                 # stored for large runs only
-                for table, column in (
-                    ("result_walks", "walk"),
-                    ("result_histograms", "histograms"),
-                    ("result_blocks", "blocks"),
-                ):
-                    transaction.run(  # type: ignore[attr-defined]
-                        f"INSERT INTO {table} (run, version, {column}) VALUES (?, 'v', '{{}}')", found.id
-                    )
+                transaction.run(  # type: ignore[attr-defined]
+                    "INSERT INTO run_cache (run, name, version, value) VALUES (?, 'statistics', 'v', '{}')", found.id
+                )
 
             database.transact(waits)
         database.transact(_import_under_way)

@@ -89,17 +89,14 @@ def _jobs(transaction: Transaction, _: Dialect) -> None:
     transaction.run(
         "CREATE TABLE jobs (run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE, n BIGINT NOT NULL,"
         " state TEXT NOT NULL, owner TEXT, token BIGINT NOT NULL, beat BIGINT NOT NULL, tries INTEGER NOT NULL,"
+        " deaths INTEGER NOT NULL DEFAULT 0,"
         " attempt INTEGER NOT NULL, wanted TEXT, retry_failed INTEGER NOT NULL, last_event BIGINT NOT NULL,"
         " asked TEXT NOT NULL, outcome TEXT)"
     )
     transaction.run("CREATE INDEX jobs_by_state ON jobs (state, n)")
 
 
-def _deaths(transaction: Transaction, _: Dialect) -> None:
-    transaction.run("ALTER TABLE jobs ADD COLUMN deaths INTEGER NOT NULL DEFAULT 0")
-
-
-STEPS = (_jobs, _deaths)
+STEPS = (_jobs,)
 
 
 class Queue:

@@ -20,7 +20,7 @@ from gradeline.errors import StoreError
 from gradeline.model import Run, Storage
 from gradeline.service.events import ENDED
 from gradeline.service.run_cache import RunCache
-from gradeline.store.database import Database, Dialect, Step, Transaction, migrate
+from gradeline.store.database import Database
 from gradeline.store.queries import BlockQueries
 from gradeline.store.result_pages import (
     ANY,
@@ -122,27 +122,13 @@ class BlockIndex(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
         return found if where.score == ANY else found & _within(self.scores.get(grader, []), _SCORES, where.score)
 
 
-def _create_blocks(transaction: Transaction, _: Dialect) -> None:
-    transaction.run(
-        """CREATE TABLE result_blocks (
-            run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
-            version TEXT NOT NULL,
-            blocks TEXT NOT NULL
-        )"""
-    )
-
-
-STEPS: tuple[Step, ...] = (_create_blocks,)
-
-
 class BlockIndexes:
     """The block indexes of the runs of a store, built in the background when a filter first needs one."""
 
     def __init__(self, database: Database, storage: Storage) -> None:
         self._database = database
         self._storage = storage
-        self._indexes = RunCache(database, BlockIndex, "result_blocks", "blocks")
-        migrate(database, "result_blocks", STEPS)
+        self._indexes = RunCache(database, BlockIndex, "result_blocks")
 
     def of(self, run: Run, source: str, where: ResultFilter, skip: int) -> BlockIndex | None:
         """The index of a run with the responses of ``source``; None if it is of no use, or not built yet."""

@@ -17,7 +17,7 @@ from gradeline.engine.definition import Rules
 from gradeline.errors import ConfigError, DataError, StoreError
 from gradeline.model import Counts, Run, Storage, digest_of, from_json, to_json
 from gradeline.service.events import ENDED
-from gradeline.store.database import Database
+from gradeline.store.database import Database, Dialect, Transaction, migrate
 
 T = TypeVar("T", bound=Struct)
 
@@ -36,19 +36,28 @@ class _Entry(NamedTuple, Generic[T]):
     """When the value is too old for a run in progress."""
 
 
-class RunCache(Generic[T]):
-    """Caches one kind of value by run, stored as JSON in ``column`` of ``table``, next to ``run`` (the key) and
-    ``version``."""
+def _create_table(transaction: Transaction, _: Dialect) -> None:
+    transaction.run(
+        "CREATE TABLE run_cache (run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, name TEXT NOT NULL,"
+        " version TEXT NOT NULL, value TEXT NOT NULL, PRIMARY KEY (run, name))"
+    )
 
-    def __init__(self, database: Database, kind: type[T], table: str, column: str) -> None:
+
+RUN_CACHE_STEPS = (_create_table,)
+
+
+class RunCache(Generic[T]):
+    """Caches one kind of value by run."""
+
+    def __init__(self, database: Database, kind: type[T], name: str) -> None:
         self._database = database
         self._kind = kind
-        self._table = table
-        self._column = column
+        self._name = name
         self._entries: OrderedDict[str, _Entry[T]] = OrderedDict()
         self._guard = Lock()
         self._locks = tuple(Lock() for _ in range(_LOCKS))
         self._in_background: set[str] = set()
+        migrate(database, "run_cache", RUN_CACHE_STEPS)
 
     def get(self, run: Run, counts: Counts, compute: Callable[[], T]) -> T:
         """The cached value for the run as it is now, or the result of ``compute``."""
@@ -86,7 +95,7 @@ class RunCache(Generic[T]):
             if run.id in self._in_background:
                 return
             self._in_background.add(run.id)
-        Thread(target=self._background, args=(run, counts, compute), name=self._table, daemon=True).start()
+        Thread(target=self._background, args=(run, counts, compute), name=self._name, daemon=True).start()
 
     def _background(self, run: Run, counts: Counts, compute: Callable[[], T]) -> None:
         try:
@@ -125,9 +134,7 @@ class RunCache(Generic[T]):
 
     def _load(self, run: str, version: str) -> T | None:
         rows = self._database.read(
-            f"SELECT {self._column} FROM {self._table} WHERE run = ? AND version = ?",  # noqa: S608 - constants
-            run,
-            version,
+            "SELECT value FROM run_cache WHERE run = ? AND name = ? AND version = ?", run, self._name, version
         )
         # a value that another version of the program stored in another shape is computed again
         with suppress(DataError):
@@ -136,12 +143,13 @@ class RunCache(Generic[T]):
 
     def _store(self, run: str, version: str, value: T) -> None:
         statement = (
-            f"INSERT INTO {self._table} (run, version, {self._column}) VALUES (?, ?, ?) ON CONFLICT (run)"  # noqa: S608 - constants
-            f" DO UPDATE SET version = excluded.version, {self._column} = excluded.{self._column}"
+            "INSERT INTO run_cache (run, name, version, value) VALUES (?, ?, ?, ?) ON CONFLICT (run, name)"
+            " DO UPDATE SET version = excluded.version, value = excluded.value"
         )
         # a read must not fail because the cache cannot be written
         with suppress(StoreError):
-            self._database.transact(lambda transaction: transaction.run(statement, run, version, to_json(value)))
+            values = (run, self._name, version, to_json(value))
+            self._database.transact(lambda transaction: transaction.run(statement, *values))
 
 
 def _version(run: Run, counts: Counts) -> str:

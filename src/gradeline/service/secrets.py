@@ -30,22 +30,17 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES = 12
-_COLUMNS = "name, host, binding, sealed, master, created_at, modified_at"
+_COLUMNS = "name, binding, sealed, master, created_at, modified_at"
 
 
 def _tables(transaction: Transaction, _: Dialect) -> None:
     transaction.run(
-        "CREATE TABLE secrets (name TEXT PRIMARY KEY, host TEXT NOT NULL, sealed TEXT NOT NULL, master TEXT NOT NULL,"
-        " created_at TEXT NOT NULL, modified_at TEXT NOT NULL)"
+        "CREATE TABLE secrets (name TEXT PRIMARY KEY, binding TEXT NOT NULL, sealed TEXT NOT NULL,"
+        " master TEXT NOT NULL, created_at TEXT NOT NULL, modified_at TEXT NOT NULL)"
     )
 
 
-def _bindings(transaction: Transaction, _: Dialect) -> None:
-    # null in older rows: https, in a header, for admins, to the host they were encrypted for
-    transaction.run("ALTER TABLE secrets ADD COLUMN binding TEXT")
-
-
-SECRET_STEPS = (_tables, _bindings)
+SECRET_STEPS = (_tables,)
 
 
 class Binding(Struct, frozen=True):
@@ -92,8 +87,7 @@ class SecretUse(NamedTuple):
 
 class _Row(NamedTuple):
     name: str
-    host: str
-    binding: str | None
+    binding: str
     sealed: str
     master: str
     created_at: str
@@ -101,14 +95,12 @@ class _Row(NamedTuple):
 
     @property
     def bound(self) -> Binding:
-        if self.binding is None:
-            return Binding((self.host,))
         return msgspec.json.decode(self.binding, type=Binding)
 
     @property
     def sealed_for(self) -> bytes:
         """Additional authenticated data: with a changed binding the value cannot be decrypted."""
-        return f"{self.name}\0{self.host if self.binding is None else self.binding}".encode()
+        return f"{self.name}\0{self.binding}".encode()
 
     @property
     def info(self) -> SecretInfo:
@@ -162,14 +154,14 @@ class Secrets:
         self.hide((value,))
         binding = msgspec.structs.replace(binding, hosts=tuple(host.lower() for host in binding.hosts))
         now = utc_timestamp(self._clock())
-        row = _Row(name, binding.hosts[0], canonical_json(binding).decode(), "", master.fingerprint, now, now)
+        row = _Row(name, canonical_json(binding).decode(), "", master.fingerprint, now, now)
         nonce = urandom(_NONCE_BYTES)
         sealed = b64encode(nonce + _cipher(master).encrypt(nonce, value.encode(), row.sealed_for)).decode()
 
         def work(transaction: Transaction) -> SecretInfo:
             rows = transaction.run(
-                f"INSERT INTO secrets ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
-                " ON CONFLICT (name) DO UPDATE SET host = excluded.host, binding = excluded.binding,"
+                f"INSERT INTO secrets ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"  # noqa: S608 - constant
+                " ON CONFLICT (name) DO UPDATE SET binding = excluded.binding,"
                 " sealed = excluded.sealed, master = excluded.master, modified_at = excluded.modified_at"
                 f" RETURNING {_COLUMNS}",
                 *row._replace(sealed=sealed),

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Storage
 from gradeline.rest_types import utc_timestamp
-from gradeline.service import queue, result_blocks
-from gradeline.service.audit import AUDIT_INDEX_STEPS, AUDIT_STEPS, Audit, AuditList, Recorder
+from gradeline.service import queue
+from gradeline.service.audit import AUDIT_STEPS, Audit, AuditList, Recorder
 from gradeline.service.auth import KEY_STEPS, SESSION_STEPS, ApiKeys, Caller, Sessions
 from gradeline.service.evaluations import Evaluations
 from gradeline.service.events import EVENT_STEPS, EventBroker
@@ -29,11 +29,11 @@ from gradeline.service.requests import IDEMPOTENCY_STEPS
 from gradeline.service.results import Results
 from gradeline.service.retention import RetentionTask
 from gradeline.service.run_access import ServiceEgress, provider_secrets
+from gradeline.service.run_cache import RUN_CACHE_STEPS
 from gradeline.service.runner import RunEngine, Runner, open_run_engine
 from gradeline.service.secrets import SECRET_STEPS, Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.suite_builder import SuiteBuilder
-from gradeline.service.summaries import HISTOGRAM_STEPS, SUMMARY_STEPS
 from gradeline.service.telemetry import Gauge, ServiceMetrics
 from gradeline.service.test_cases import TEST_CASE_STEPS, TestCases
 from gradeline.service.trials import Trials
@@ -267,19 +267,16 @@ def caller_of(request: Request) -> Caller:
 
 PARTS: Parts = {
     "audit": AUDIT_STEPS,
-    "audit_list": AUDIT_INDEX_STEPS,
     "events": EVENT_STEPS,
     "graders": GRADER_STEPS,
-    "histograms": HISTOGRAM_STEPS,
     "idempotency": IDEMPOTENCY_STEPS,
     "keys": KEY_STEPS,
     "labels": LABEL_STEPS,
     "queue": queue.STEPS,
     "readiness": READINESS_STEPS,
-    "result_blocks": result_blocks.STEPS,
+    "run_cache": RUN_CACHE_STEPS,
     "secrets": SECRET_STEPS,
     "sessions": SESSION_STEPS,
-    "summaries": SUMMARY_STEPS,
     "test_cases": TEST_CASE_STEPS,
 }
 """The migrations of all tables of the service, by part, for copying a store without starting a service."""

@@ -16,7 +16,7 @@ from gradeline.rest_types import Bin, Coverage, EvaluationSummary, Figure, RunHi
 from gradeline.service.events import ENDED
 from gradeline.service.run_cache import RunCache
 from gradeline.stats import wilson
-from gradeline.store.database import Database, Dialect, Step, Transaction, migrate
+from gradeline.store.database import Database
 from gradeline.store.queries import (
     count_scored,
     latency_bins,
@@ -43,19 +43,6 @@ class RowStatistics(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1
     clusters: int | None = None
 
 
-def _create_walks(transaction: Transaction, _: Dialect) -> None:
-    transaction.run(
-        """CREATE TABLE result_walks (
-            run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
-            version TEXT NOT NULL,
-            walk TEXT NOT NULL
-        )"""
-    )
-
-
-SUMMARY_STEPS: tuple[Step, ...] = (_create_walks,)
-
-
 class Summaries:
     """The summaries of the runs of a store. Counts are always exact; the latencies of a large run in progress may be
     older."""
@@ -63,8 +50,7 @@ class Summaries:
     def __init__(self, database: Database, storage: Storage) -> None:
         self._database = database
         self._storage = storage
-        self._statistics = RunCache(database, RowStatistics, "result_walks", "walk")
-        migrate(database, "summaries", SUMMARY_STEPS)
+        self._statistics = RunCache(database, RowStatistics, "statistics")
 
     def of(self, run: Run) -> EvaluationSummary:
         """The summary of a run as it is now."""
@@ -176,19 +162,6 @@ _ROUND_NUMBERS = (1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _DIGITS = 12
 
 
-def _create_histograms(transaction: Transaction, _: Dialect) -> None:
-    transaction.run(
-        """CREATE TABLE result_histograms (
-            run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
-            version TEXT NOT NULL,
-            histograms TEXT NOT NULL
-        )"""
-    )
-
-
-HISTOGRAM_STEPS: tuple[Step, ...] = (_create_histograms,)
-
-
 class Histograms:
     """Histograms of the scores and latencies of runs, counted by the database. Those of a run in progress may be older
     than the run."""
@@ -197,8 +170,7 @@ class Histograms:
         self._read = database.read
         self._storage = storage
         self._summaries = summaries
-        self._cache = RunCache(database, RunHistograms, "result_histograms", "histograms")
-        migrate(database, "histograms", HISTOGRAM_STEPS)
+        self._cache = RunCache(database, RunHistograms, "histograms")
 
     def of(self, run: Run) -> RunHistograms:
         return self._cache.get(run, self._storage.counts(run.id), lambda: self._compute(run))
