@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, cast
 
 import msgspec
 
@@ -261,6 +261,33 @@ class JudgeGrader(DeclaredGrader[C]):
     @abstractmethod
     async def grade_case(self, ctx: GradeContext) -> MeteredResult:
         """Grade one submission; may raise `GraderError` before the first call."""
+
+
+class OneModelGrader(JudgeGrader[C]):
+    """A judge grader whose options define one endpoint. ``adapter`` replaces the configured model."""
+
+    def __init__(
+        self,
+        grader_id: str | Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        adapter: LLMAdapter | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        super().__init__(grader_id, config, budget=budget)
+        self._adapter_override = adapter
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        return (self._endpoint.judge if self._adapter_override is None else self._adapter_override.adapter_id,)
+
+    @cached_property
+    def _endpoint(self) -> JudgeEndpoint:
+        return JudgeEndpoint.of(cast(EndpointOptions, self.options))
+
+    @cached_property
+    def _adapter(self) -> LLMAdapter:
+        return self._adapter_override or self._endpoint.adapter(self.resources)
 
 
 async def ask_judge(

@@ -11,9 +11,8 @@ from gradeline.adapters.registry import OFFLINE
 from gradeline.errors import Problem
 from gradeline.judges.base import (
     VERSION_DIGITS,
-    JudgeEndpoint,
     JudgeFailure,
-    JudgeGrader,
+    OneModelGrader,
     ask_judge,
     notes_metadata,
     usage_metadata,
@@ -61,7 +60,7 @@ class BaselineConfig(Config, frozen=True, kw_only=True):
             yield Problem(name, f"has no effect with judge: {self.judge}; write judge: exact-match, or leave it out")
 
 
-class BaselineJudge(JudgeGrader[BaselineConfig]):
+class BaselineJudge(OneModelGrader[BaselineConfig]):
     """Scores the submission against a baseline run's answer to the same case, as `gradeline pair` does.
 
     `exact-match` compares the texts, `embedding` their meaning, and `llm` has a model score the submission by a fixed
@@ -84,15 +83,12 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
         adapter: LLMAdapter | None = None,
         embeddings: EmbeddingAdapter | None = None,
     ) -> None:
-        super().__init__(grader_id, config)
-        self._adapter_override = adapter
+        super().__init__(grader_id, config, adapter=adapter)
         self._embeddings = embeddings
 
     @property
     def judges(self) -> tuple[str, ...]:
-        if self.options.judge != "llm":
-            return ()
-        return (self._endpoint.judge if self._adapter_override is None else self._adapter_override.adapter_id,)
+        return super().judges if self.options.judge == "llm" else ()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -115,14 +111,6 @@ class BaselineJudge(JudgeGrader[BaselineConfig]):
             self._adapter.adapter_id  # noqa: B018 - creates it, which needs its key
         else:
             self._judge.grader_id  # noqa: B018 - creates it, which may need a package
-
-    @cached_property
-    def _endpoint(self) -> JudgeEndpoint:
-        return JudgeEndpoint.of(self.options)
-
-    @cached_property
-    def _adapter(self) -> LLMAdapter:
-        return self._adapter_override or self._endpoint.adapter(self.resources)
 
     @cached_property
     def _judge(self) -> ExactMatchJudge | EmbeddingSimilarityJudge:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
@@ -12,9 +12,8 @@ from gradeline.adapters.chat import ChatRequest, ChatResponse
 from gradeline.errors import ConfigError, MissingDataError, Problem, UngradableError
 from gradeline.graders.base import ConfigIssue, as_text
 from gradeline.judges.base import (
-    JudgeEndpoint,
     JudgeFailure,
-    JudgeGrader,
+    OneModelGrader,
     ask_judge,
     gather_all,
     notes_metadata,
@@ -52,7 +51,7 @@ from gradeline.judges.reply_parsing import JudgeVerdict, require_reply
 from gradeline.model import GradeContext, GradeResult, Message, MeteredResult, Sample, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
-from gradeline.model.llm import Budget, LLMAdapter, LLMResponse, RunConfig
+from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.model.response import total_usage, usage_of_calls
 
 SCHEMA_NAME = "JudgeResponse"
@@ -85,7 +84,7 @@ class Rubric(NamedTuple):
     id: str | None = None
 
 
-class ModelJudge(JudgeGrader[ModelJudgeConfig]):
+class ModelJudge(OneModelGrader[ModelJudgeConfig]):
     """Has a language model grade the submission by a rubric.
 
     The submission is fenced as data. Judges are biased by length, format, position and model family: see the caveats
@@ -100,21 +99,6 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         " error. Passes from 0.5, or from the threshold of a shipped rubric. Beware of the biases of judges: length,"
         " format, position, self-preference."
     )
-
-    def __init__(
-        self,
-        grader_id: str | Mapping[str, Any] | None = None,
-        config: Mapping[str, Any] | None = None,
-        *,
-        adapter: LLMAdapter | None = None,
-        budget: Budget | None = None,
-    ) -> None:
-        super().__init__(grader_id, config, budget=budget)
-        self._adapter_override = adapter
-
-    @property
-    def judges(self) -> tuple[str, ...]:
-        return (self._endpoint.judge if self._adapter_override is None else self._adapter_override.adapter_id,)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -147,14 +131,6 @@ class ModelJudge(JudgeGrader[ModelJudgeConfig]):
         """The rubric for a case: its own, or else the grader's."""
         own = sample_rubric(sample, self.resources.folder)
         return self.rubric if own is None else Rubric(own, reply_format_of(self.options))
-
-    @cached_property
-    def _endpoint(self) -> JudgeEndpoint:
-        return JudgeEndpoint.of(self.options)
-
-    @cached_property
-    def _adapter(self) -> LLMAdapter:
-        return self._adapter_override or self._endpoint.adapter(self.resources)
 
     def question(self, ctx: GradeContext) -> tuple[Rubric, PromptCase]:
         """Rubric and texts for the prompt; `GraderError` if the case lacks something that the rubric needs."""

@@ -14,9 +14,8 @@ from gradeline.errors import ORDER_DECIDED, ConfigError, GraderError, MissingDat
 from gradeline.graders.base import ConfigIssue
 from gradeline.judges.base import (
     VERSION_DIGITS,
-    JudgeEndpoint,
     JudgeFailure,
-    JudgeGrader,
+    OneModelGrader,
     ask_judge,
     gather_all,
     notes_metadata,
@@ -56,7 +55,7 @@ from gradeline.judges.reply_formats import RATIONALE, object_schema
 from gradeline.judges.reply_parsing import InvalidReply, bounded_notes, read_object, read_score, require_reply
 from gradeline.model import GradeContext, GradeResult, Message, MeteredResult, Sample, described, fingerprint, quote
 from gradeline.model.config import canonical_options
-from gradeline.model.llm import Budget, LLMAdapter, LLMResponse
+from gradeline.model.llm import LLMResponse
 from gradeline.model.response import total_usage, usage_of_calls
 
 Winner = Literal["candidate", "baseline", "tie"]
@@ -185,7 +184,7 @@ class OrderDecidedError(GraderError):
         self.metadata = {**metadata, "favoured": both.favoured}
 
 
-class PairwiseGrader(JudgeGrader[PairwiseConfig]):
+class PairwiseGrader(OneModelGrader[PairwiseConfig]):
     """Has a language model compare the submission with a baseline run's answer to the same case.
 
     Two calls show the answers in both orders. If both name the same winner, the mean difference of the scores counts;
@@ -203,21 +202,6 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
         " position, self-preference."
     )
     needs = frozenset({"baseline"})
-
-    def __init__(
-        self,
-        grader_id: str | Mapping[str, Any] | None = None,
-        config: Mapping[str, Any] | None = None,
-        *,
-        adapter: LLMAdapter | None = None,
-        budget: Budget | None = None,
-    ) -> None:
-        super().__init__(grader_id, config, budget=budget)
-        self._adapter_override = adapter
-
-    @property
-    def judges(self) -> tuple[str, ...]:
-        return (self._endpoint.judge if self._adapter_override is None else self._adapter_override.adapter_id,)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -256,14 +240,6 @@ class PairwiseGrader(JudgeGrader[PairwiseConfig]):
         if self.options.prompt_path is not None:
             return file_text(folder, self.options.prompt_path, "prompt_path")
         return self.options.prompt or RUBRIC
-
-    @cached_property
-    def _endpoint(self) -> JudgeEndpoint:
-        return JudgeEndpoint.of(self.options)
-
-    @cached_property
-    def _adapter(self) -> LLMAdapter:
-        return self._adapter_override or self._endpoint.adapter(self.resources)
 
     async def grade_case(self, ctx: GradeContext) -> MeteredResult:
         other = baseline_text(ctx)
