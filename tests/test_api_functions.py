@@ -321,7 +321,7 @@ class TestFunctionsInASuite:
             "France": ("agent_error", f"OSError: down (tests/test_api_functions.py:{line} in bad)"),
             "Spain": (
                 "bad_response",
-                f"{_qualified('bad')} returned 42 (int); return the answer's text (str), a dict, a Response or a list"
+                f"{_qualified('bad')} returned 42 (int); return the response's text (str), a dict, a Response or a list"
                 " of messages",
             ),
             "Norway": ("timeout", f"{_qualified('bad')} took longer than 0.5 s"),

@@ -55,7 +55,7 @@ def test_an_answer_that_its_path_makes_too_large_is_an_error_of_that_case(tmp_pa
         assert server.until_ended(run)["status"] == "completed"
         results = server.data("GET", f"/api/evaluations/{run}/results")["results"]
         assert [
-            (result["response_status"], "cannot be searched in this answer" in result["error_message"])
+            (result["response_status"], "cannot be searched in this response" in result["error_message"])
             for result in results
         ] == [("error", True)] * 2
 

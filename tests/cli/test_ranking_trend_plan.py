@@ -255,7 +255,7 @@ class TestTrend:
             f"2026-11-02 08:00 {second[:8]} two   0.667 0.541–0.773  60/60    –",
             f"2026-11-03 08:00 {third[:8]} three 0.600 0.462–0.724  50/50    –",
             f"{second[:8]}: target: model 'a' against 'b'",
-            f"{third[:8]}: grader 'exact' changed: string-match f to contains g; the means do not compare",
+            f"{third[:8]}: grader 'exact' changed: string-match f to contains g; the means are not comparable",
             f"{third[:8]}: target: model 'b' against nothing",
             f"{third[:8]}: cases: 10 removed",
         ]

@@ -434,7 +434,7 @@ class TestChangedSuite:
         assert "--allow-changed" in self.refused(tmp_path, agent)
         ran = gradeline(tmp_path, "resume", "latest", "--budget", "100calls", "--allow-changed", "--quiet")
         assert ran.code == 0
-        assert "the target changed; this run holds answers of both" in ran.err
+        assert "the target changed; this run has responses of both" in ran.err
         assert latest(tmp_path).target["earlier_fingerprints"] == [before]
         assert sorted(agent.asked) == inputs(5)
 

@@ -15,9 +15,9 @@ from gradeline.engine.plan import LookReport, ProgressCount
 def test_the_progress_line_shows_the_last_look() -> None:
     progress = ProgressLine(492, clock=lambda: 0.0)
     progress(ProgressCount(done=97))
-    progress(LookReport("after 74 of 492: +0.020 (-0.040 to +0.080), going on"))
-    progress(LookReport("after 99 of 492: +0.031 (-0.020 to +0.080), going on"))
-    assert progress.line().endswith("; after 99 of 492: +0.031 (-0.020 to +0.080), going on")
+    progress(LookReport("after 74 of 492: +0.020 (-0.040 to +0.080), continuing"))
+    progress(LookReport("after 99 of 492: +0.031 (-0.020 to +0.080), continuing"))
+    assert progress.line().endswith("; after 99 of 492: +0.031 (-0.020 to +0.080), continuing")
     assert progress.done == 97
 
 

@@ -163,7 +163,7 @@ def test_resume_all_runs_the_rest_and_replaces_the_verdict(storage: SqliteStorag
     assert (report.run.status, sum(report.summary.responses.values()), report.run.total) == ("completed", CASES, CASES)
     assert (
         report.verdict.reasons[0]
-        == f"all {CASES} cases are asked: this verdict replaces the one after {early.n} of them"
+        == f"all {CASES} cases have run: this verdict replaces the one after {early.n} of them"
     )
     found = compare(storage, storage.find_run("base"), storage.find_run("new")).graders["right"]
     assert (found.test, found.pairs) == ("mcnemar_mid_p", CASES)
@@ -182,7 +182,7 @@ def test_a_regrade_of_a_stopped_run_has_no_other_cases_to_run(storage: SqliteSto
     parent = against_baseline(storage, tmp_path, WORSE).report.run
     again = asyncio.run(orchestrate.regrade_run(storage, "new", name="again")).report.run
     assert (again.early, again.calls_saved) == (parent.early, 0)
-    reason = f"grades the answers of the run {parent.id}; finish that with: gradeline resume {parent.id} --all"
+    reason = f"grades the responses of the run {parent.id}; finish that with: gradeline resume {parent.id} --all"
     with pytest.raises(ConfigError, match=reason):
         resume(storage, "again", all_cases=True)
     assert storage.find_run("again") == again
@@ -258,7 +258,7 @@ CONSISTENT = {"kind": "consistency", "k": 1, "n": 1, "op": "gte", "value": 0.1}
     ("base", "new", "reason"),
     [
         ({"answers": ALL[:80]}, {"answers": ALL[:80]}, "80 cases in common with the baseline are fewer than the 100"),
-        ({}, {"repeats": 2}, "the baseline asked each case once, this run asks 2 times"),
+        ({}, {"repeats": 2}, "the baseline ran each case once, this run runs it 2 times"),
         ({}, {"graders": {"right": {"kind": "contains", "pass_threshold": 0.5}}}, "grader 'right' is not the same"),
         ({}, {"gate": CONSISTENT}, "a consistency gate needs all cases"),
         (
@@ -399,8 +399,8 @@ def test_the_live_line_shows_the_running_decision(storage: SqliteStorage, tmp_pa
     for case in range(20):
         watched.done(case, 1.0)
     assert watched.told == [
-        "after 10 of 200: +0.000 (-0.354 to +0.354), going on",
-        "after 20 of 200: +0.000 (-0.177 to +0.177), going on",
+        "after 10 of 200: +0.000 (-0.354 to +0.354), continuing",
+        "after 20 of 200: +0.000 (-0.177 to +0.177), continuing",
     ]
 
 

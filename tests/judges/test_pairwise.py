@@ -168,7 +168,7 @@ FAILED = Response(status="timeout", error=ErrorInfo("timeout", "30 s", Fault.AGE
     [
         (GradeContext(SAMPLE, "Paris"), "there is no baseline"),
         (GradeContext(SAMPLE, "Paris", baseline=FAILED), "the baseline's call failed (timeout)"),
-        (GradeContext(SAMPLE, "Paris", baseline=Response()), "the baseline has no answer to this case"),
+        (GradeContext(SAMPLE, "Paris", baseline=Response()), "the baseline has no response to this case"),
     ],
 )
 def test_without_a_baseline_there_is_no_grade(ctx: GradeContext, message: str) -> None:

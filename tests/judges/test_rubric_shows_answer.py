@@ -161,8 +161,8 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 WARNED = [
-    "graders.quality.prompt: the rubric does not mention {submission}; the answer is appended",
-    "dataset: the rubric of case 'b' and 1 more does not mention {submission}; the answer is appended",
+    "graders.quality.prompt: the rubric does not mention {submission}; the submission is appended",
+    "dataset: the rubric of case 'b' and 1 more does not mention {submission}; the submission is appended",
 ]
 
 

@@ -214,7 +214,7 @@ class TestQuestions:
             assert cache.problems_with(edited) == [
                 Problem(
                     "input",
-                    f"the input of the dataset is 'Capital of Spain?', but {home} holds the answer to 'Capital of France?'; "
+                    f"the input of the dataset is 'Capital of Spain?', but {home} has the response to 'Capital of France?'; "
                     "use the dataset of that run, or call the agent again",
                 )
             ]

@@ -372,18 +372,18 @@ def test_resume_with_all_runs_the_cases_that_an_early_end_skipped(service: Servi
     shown = service.evaluations.get(after)
     assert agent.total - calls == stopped.calls_saved  # no case is asked twice
     assert (shown.stopped, shown.calls_saved, shown.result_count) == (None, 0, 120)
-    assert shown.verdict["reasons"][0] == "all 120 cases are asked: this verdict replaces the one after 6 of them"
+    assert shown.verdict["reasons"][0] == "all 120 cases have run: this verdict replaces the one after 6 of them"
     assert (shown.verdict["result"], shown.comparison["graders"]["exact"]["test"]) == ("fail", "mcnemar_mid_p")
     assert service.evaluations.get(before).calls_saved == 0
-    with pytest.raises(ServiceError, match="did not end early: no case is left to ask"):
+    with pytest.raises(ServiceError, match="did not end early: no case is left to run"):
         service.evaluations.resume(after, LOCAL_CALLER, all_cases=True)
 
 
 def test_a_run_that_ended_early_is_not_resumed_without_all(service: Service, agent: EchoAgent) -> None:
     before, after = stopped_run(service, agent)
-    with pytest.raises(ServiceError, match=r'it ended early, so send {"all": true} to ask its other cases'):
+    with pytest.raises(ServiceError, match=r'it ended early, so send {"all": true} to run its other cases'):
         service.evaluations.resume(after, LOCAL_CALLER)
-    with pytest.raises(ServiceError, match="is completed and did not end early: no case is left to ask"):
+    with pytest.raises(ServiceError, match="is completed and did not end early: no case is left to run"):
         service.evaluations.resume(before, LOCAL_CALLER, all_cases=True)
     assert service.evaluations.get(after).stopped is not None
 
@@ -412,7 +412,7 @@ def test_a_regrade_of_a_run_that_ended_early_is_compared_by_its_look_and_has_no_
     ended(service, again.id)
     shown = service.evaluations.get(again.id)
     assert (shown.stopped, shown.calls_saved) == (EarlyStop(look=1, n=6, of=120), 0)
-    message = f"grades the answers of '{after}'; resume that evaluation with all its cases, then regrade it"
+    message = f"grades the responses of '{after}'; resume that evaluation with all its cases, then regrade it"
     with pytest.raises(ServiceError, match=message):
         service.evaluations.resume(again.id, LOCAL_CALLER, all_cases=True)
 
@@ -423,7 +423,7 @@ def test_a_run_that_cannot_end_early_has_a_reason(service: Service, agent: EchoA
     agent.may_answer.clear()
     after = start(service, suite_of(agent, 20), baseline_id=before, stop_early=True)
     (warning,) = service.evaluations.get(after).warnings
-    assert warning.startswith("all cases are asked, the run does not end early: 20 cases in common with the baseline")
+    assert warning.startswith("all cases are run, without an early stop: 20 cases in common with the baseline")
     agent.may_answer.set()
     ended(service, after)
     shown = service.evaluations.get(after)

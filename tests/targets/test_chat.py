@@ -488,7 +488,7 @@ class TestFinishReasons:
             )
         )
         assert caplog.messages == [
-            f"target {kind}, model 'm': the answer to case 'fr' ended with {remark}; it is graded anyway"
+            f"target {kind}, model 'm': the response to case 'fr' ended with {remark}; it is graded anyway"
         ]
 
     @pytest.mark.parametrize(

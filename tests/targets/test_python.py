@@ -172,7 +172,7 @@ def test_a_function_returns_the_answer(ask: Ask, function: str, text: str) -> No
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        ("number", "agent.py:number returned 3 (int); return the answer's text (str), a dict, a Response or a list"),
+        ("number", "agent.py:number returned 3 (int); return the response's text (str), a dict, a Response or a list"),
         ("pieces", "agent.py:pieces returned <generator object pieces"),
     ],
 )
@@ -272,7 +272,7 @@ class TestConversations:
         assert fault(ask("by_sample", ["a", "b", "c"])) == (
             "bad_response",
             "agent.py:by_sample returned 1 answer for 3 user turns; it takes the whole sample, so it is"
-            " called once and must return a list of 3 answers; to be called once per turn, add a parameter named"
+            " called once and must return a list of 3 responses; to be called once per turn, add a parameter named"
             " messages or input",
         )
 

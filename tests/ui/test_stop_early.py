@@ -88,7 +88,7 @@ def test_a_run_stops_early_and_is_completed_later(page: Page, server: Server, ec
     assert server.data("GET", f"/api/evaluations/{run}")["stopped"] is not None
     button.click()
     page.get_by_role("dialog").get_by_role("button", name=f"Run {saved} cases").click()
-    page.get_by_text(f"all {CASES} cases are asked: this verdict replaces the one after 6 of them").wait_for()
+    page.get_by_text(f"all {CASES} cases have run: this verdict replaces the one after 6 of them").wait_for()
     button.wait_for(state="detached")
     facts.wait_for(state="detached")
     assert echo.total == 2 * CASES
@@ -127,7 +127,7 @@ def test_a_run_with_few_cases_warns_that_it_runs_all(page: Page, server: Server,
     page.get_by_role("button", name="Start evaluation").click()
     page.get_by_role("region", name="Warnings").get_by_text("12 cases in common with the baseline are fewer").wait_for()
     echo.may_answer.set()
-    page.get_by_text("all cases were asked, the run did not end early: 12 cases in common").wait_for()
+    page.get_by_text("all cases were run, without an early stop: 12 cases in common").wait_for()
 
 
 def test_warnings_about_near_duplicates_are_shown(page: Page, server: Server, echo: EchoAgent, artefacts: Path) -> None:

@@ -101,7 +101,7 @@ class TestOneTurn:
 
     def test_several_answers_to_a_single_turn_are_refused_without_mention_of_later_turns(self) -> None:
         message = refused(["a", "b"], of=of_sample)
-        assert message == "agent.py:f returned 2 answers for 1 user turn; return this turn's answer"
+        assert message == "agent.py:f returned 2 answers for 1 user turn; return this turn's response"
 
     @pytest.mark.parametrize(
         ("value", "reason"),
@@ -109,7 +109,7 @@ class TestOneTurn:
             ({"text": "a", "tool_call": []}, "unknown key 'tool_call'; did you mean 'tool_calls'?"),
             ({"reply": "a"}, "unknown key 'reply'; use one of text, output, content"),
             ({"text": "a", "output": "b"}, "both 'text' and 'output'; keep one"),
-            ({"usage": {}}, "a dict without an answer"),
+            ({"usage": {}}, "a dict without a response"),
             ({"text": 3}, "whose 'text' is 3; make it a str"),
             ({"text": "a", "messages": "b"}, "whose 'messages' is 'b'"),
             ({"text": "a", "tool_calls": "look"}, "tool calls that are not a list: 'look'"),
@@ -121,7 +121,7 @@ class TestOneTurn:
             ([assistant("a", tool_call=[CALL])], "unknown key 'tool_call'; did you mean 'tool_calls'?"),
             (["a", "b"], "returned 2 answers for 1 user turn"),
             (Response(text=3), "a Response that cannot be stored"),  # type: ignore[arg-type]
-            (b"a", "returned b'a' (bytes); return the answer's text (str)"),
+            (b"a", "returned b'a' (bytes); return the response's text (str)"),
         ],
     )
     def test_an_unreadable_value_is_refused_with_the_remedy(self, value: Any, reason: str) -> None:
@@ -244,7 +244,7 @@ class TestConversations:
     def test_an_ambiguous_flat_list_is_refused(self) -> None:
         answers = [assistant("wait"), assistant("a")]
         message = refused(answers, inputs=["x", "y"], of=of_sample_and_text)
-        assert "returned 2 answers in one list at turn 1 of 2, which may be this turn or all turns" in message
+        assert "returned 2 responses in one list at turn 1 of 2, which may be this turn or all turns" in message
         one = response_to([answers], [[assistant("b")]], inputs=["x", "y"], of=of_sample_and_text)
         assert turns(one) == [["wait", "a"], ["b"]]
         assert turns(response_to(answers, "b", "c", inputs=["x", "y", "z"], of=of_sample_and_text))[0] == ["wait", "a"]
@@ -270,7 +270,7 @@ class TestConversations:
     def test_turns_that_were_not_requested_are_refused(self) -> None:
         three = Trajectory(((Message("assistant", "a"),),) * 3)
         assert refused(Response(text="a", trajectory=three), inputs=["x", "y"]) == (
-            "agent.py:f returned 3 turns at turn 1 of 2; return this turn's answer, or all 2 turns at the first call"
+            "agent.py:f returned 3 turns at turn 1 of 2; return this turn's response, or all 2 turns at the first call"
         )
         assert "returned 2 answers at turn 2 of 2" in refused("a", ["b", "c"], inputs=["x", "y"])
 

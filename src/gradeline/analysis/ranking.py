@@ -391,7 +391,7 @@ def _stopped(runs: Sequence[Run]) -> Iterator[str]:
             finish = command("resume", run.id, None, "--all")
             yield (
                 f"run {quote(run.name)} ended early, after {run.early.n:,} of {run.early.of:,} cases; compare it with"
-                f" one other run, or ask its other cases with: {finish}"
+                f" one other run, or run its other cases with: {finish}"
             )
 
 

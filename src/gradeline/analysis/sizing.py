@@ -395,8 +395,8 @@ def _notes(suite: SuiteDefinition, runs: Sequence[Run], usage: _Usage, needs: _N
         yield f"repeats: the suite has {suite.repeats}, the newest run {runs[0].repeats}, from which the variance is"
     if usage.cost is None:
         yield (
-            "the cost is unknown: not every answer of the newest run has one; give a price with --assume-price, or let"
-            " the agent report its usage"
+            "the cost is unknown: not every response of the newest run has one; give a price with --assume-price, or"
+            " let the agent report its usage"
         )
     elif needs.judges and usage.judge_cost is None:
         yield f"the cost is unknown: that of the judges ({', '.join(needs.judges)}) is not in the newest run"

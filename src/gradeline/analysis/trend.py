@@ -138,7 +138,8 @@ def _points(storage: Storage, runs: Sequence[Run], key: str) -> Iterator[TrendPo
 def _changes(before: Run, after: Run, key: str) -> Iterator[tuple[Change, str]]:
     first, second = before.graders[key], after.graders[key]
     if first.fingerprint != second.fingerprint:
-        yield "grader", f"grader {quote(key)} changed: {_shown(first)} to {_shown(second)}; the means do not compare"
+        change = f"{_shown(first)} to {_shown(second)}"
+        yield "grader", f"grader {quote(key)} changed: {change}; the means are not comparable"
     if other := "; ".join(target_differences(before.target, after.target)):
         yield "target", other
 

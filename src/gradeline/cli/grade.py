@@ -44,7 +44,7 @@ _WORST_COLUMNS = (
 @click.option("--expected", metavar="TEXT", help="Expected value to grade against.")
 @click.option("--input", "input_text", metavar="TEXT", default="", help="Input of the case ($input in rules).")
 @click.option("--metadata", metavar="JSON", help="Metadata of the case ($metadata.key in rules), as JSON or @FILE.")
-@click.option("--response", "is_response", is_flag=True, help="Read a complete response as JSON, not a text.")
+@click.option("--response", "is_response", is_flag=True, help="Read a complete response as JSON instead of text.")
 @click.option("--extractor", metavar="NAME", help="Extractor that picks the submission from the response.")
 @click.option("--extractor-config", metavar="JSON", help="Options of the extractor, as JSON or @FILE.")
 @click.option("--pass-threshold", type=click.FloatRange(0, 1), help="Lowest score that passes.")

@@ -48,7 +48,7 @@ target:
   kind: http
   url: http://127.0.0.1:9000/evaluate
   request: {{input: "{{{{input}}}}"}}   # the request body; {{{{id}}}} and {{{{metadata.x}}}} work too
-  response: {{output: response}}    # JMESPath of the text in the JSON answer
+  response: {{output: response}}    # JMESPath of the text in the JSON response
   #headers: {{Authorization: "Bearer ${{AGENT_KEY}}"}}   # from the environment, or from .env in this folder
   #timeout: 60                    # seconds per case, retries included
 """

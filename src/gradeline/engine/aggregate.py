@@ -545,13 +545,13 @@ def _of_looks(run: Run, verdict: Verdict) -> Verdict:
 
 def _looks_in_words(run: Run, early: EarlyStopping) -> str | None:
     if early.obstacle is not None:
-        return f"all cases were asked, the run did not end early: {early.obstacle}"
+        return f"all cases were run, without an early stop: {early.obstacle}"
     if early.stopped:
         saved = run.calls_saved
         calls = f"; {saved:,} call{'s' * (saved != 1)} saved" if run.parent is None else ""
         return f"decided after {early.n:,} of {early.of:,} cases{calls}"
     if early.all_cases and 0 < early.n < early.of:
-        return f"all {early.of:,} cases are asked: this verdict replaces the one after {early.n:,} of them"
+        return f"all {early.of:,} cases have run: this verdict replaces the one after {early.n:,} of them"
     return None
 
 

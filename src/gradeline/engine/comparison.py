@@ -404,7 +404,7 @@ def _no_common_case(cases: Overlap) -> Iterator[str]:
 def _both_stopped(baseline: Run, candidate: Run) -> Iterator[str]:
     if both_stopped(baseline, candidate):
         finish = command("resume", candidate.id, None, "--all")
-        yield f"both runs ended early, each at a look of its own; ask all cases of one with: {finish}"
+        yield f"both runs ended early, each at its own look; run all cases of one with: {finish}"
 
 
 def _looks(baseline: Run, candidate: Run) -> Iterator[str]:

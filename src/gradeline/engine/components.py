@@ -119,7 +119,7 @@ def baseline_responses(storage: Storage, run_id: str) -> Baseline:
         record = storage.get_record(ResponseKey(run.id, sample.case_key, repeat % run.repeats))
         case = f"case {quote(sample.case_key)}"
         if record is None:
-            raise MissingDataError(f"the baseline {run.id} has no answer to {case}")
+            raise MissingDataError(f"the baseline {run.id} has no response to {case}")
         if sample_digest(record.sample) != sample_digest(sample):
             raise MissingDataError(f"{case} was edited since the baseline {run.id} answered it")
         if record.response.error is not None:

@@ -151,20 +151,20 @@ def obstacle_warning(run: Run) -> str | None:
     """A warning if a run cannot stop early."""
     if run.early is None or run.early.obstacle is None:
         return None
-    return f"all cases are asked, the run does not end early: {run.early.obstacle}"
+    return f"all cases are run, without an early stop: {run.early.obstacle}"
 
 
 def include_all_cases(run: Run) -> Run:
     """The run with the cases that an early stop left out: no look decides it any more.
 
-    `ConfigError` for a run that grades the answers of another: it has no cases to ask.
+    `ConfigError` for a run that grades the responses of another: it has no cases to ask.
     """
     early = run.early
     if early is None:
         return run
     if early.stopped and run.parent is not None:
         finish = command("resume", run.parent, None, "--all")
-        reason = f"grades the answers of the run {run.parent}; finish that with: {finish}, then regrade it"
+        reason = f"grades the responses of the run {run.parent}; finish that with: {finish}, then regrade it"
         raise ConfigError(Problem(run.id, reason))
     return replace(run, early=replace(early, all_cases=True), total=early.cases * run.repeats)
 
@@ -228,7 +228,7 @@ def _obstacles(
         finish = command("resume", baseline.id, None, "--all")
         yield f"the baseline {baseline.id} ended early itself, after {asked}; finish it with: {finish}"
     if baseline.repeats != run.repeats:
-        yield f"the baseline asked each case {_times(baseline.repeats)}, this run asks {_times(run.repeats)}"
+        yield f"the baseline ran each case {_times(baseline.repeats)}, this run runs it {_times(run.repeats)}"
     if edited:
         more = f" and {len(edited) - 1:,} more" if len(edited) > 1 else ""
         yield f"case {quote(edited[0])}{more} was edited since the baseline {baseline.id}"
@@ -360,15 +360,15 @@ class LookMonitor:
 
 
 def describe_look(look: LookResult) -> str:
-    """A look in one line: ``after 95 of 492: +0.031 (-0.020 to +0.080), going on``."""
+    """A look in one line: ``after 95 of 492: +0.031 (-0.020 to +0.080), continuing``."""
     shown = look.graders.get(look.primary)
     text = f"after {look.n:,} of {look.of:,}"
     if shown is not None:
         low, high = shown.interval
         text += f": {shown.mean:+.3f} ({low:+.3f} to {high:+.3f})"
     if look.obstacle is not None:
-        return f"{text}, going on: {look.obstacle}"
-    return f"{text}, {'going on' if look.decision == 'undecided' else look.decision.replace('_', ' ')}"
+        return f"{text}, continuing: {look.obstacle}"
+    return f"{text}, {'continuing' if look.decision == 'undecided' else look.decision.replace('_', ' ')}"
 
 
 def _try(grade: Grade | GradeMeasure | None, *, failed: bool) -> RepeatScores | None:

@@ -66,7 +66,7 @@ class ProcessLock:
         me, wanted = this_process(), self._run
         run = self._storage.claim_run(wanted.id, me, wanted.owner) or self._storage.claim_run(wanted.id, me, me)
         if run is None:
-            raise ConfigError(Problem(wanted.id, "was taken by another process at this very moment; it runs there"))
+            raise ConfigError(Problem(wanted.id, "was claimed by another process at the same moment, and runs there"))
         if isinstance(self._storage, SharedStorage):
             self._heartbeat = _Heartbeat(self._storage, run.id)
         return run

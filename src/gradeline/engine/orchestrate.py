@@ -430,7 +430,7 @@ def _current_state(
     """The fields of a run that continues with a changed suite; it keeps the fingerprints of its earlier targets."""
     target, before = prepared.described_target(), run.target.get("fingerprint")
     if before not in (None, target["fingerprint"]):
-        observer.warn("the target changed; this run holds answers of both")
+        observer.warn("the target changed; this run has responses of both")
         target["earlier_fingerprints"] = [*run.target.get("earlier_fingerprints", []), before]
     return {
         "suite_digest": prepared.suite.digest,

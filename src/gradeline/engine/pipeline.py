@@ -306,7 +306,7 @@ def spent_before(storage: Storage, task: RunTask) -> Spending:
     cost = run_cost(storage, task.run.id)
     parts = paid_parts(task.target, task.graders, calls_agent=task.calls_agent)
     if cost.unknown and budget.cost is not None and AGENT in parts:
-        _log.warning("no cost is known for %d stored answers: they do not count towards the budget", cost.unknown)
+        _log.warning("no cost is known for %d stored responses: they do not count towards the budget", cost.unknown)
     priced = [name for name, known in parts.items() if known]
     return Spending(budget, cost.calls, cost.total, priced, [name for name, known in parts.items() if known is False])
 

@@ -257,7 +257,7 @@ class PreparedRun(NamedTuple):
         found = [one.case_key for one in read() if one.rubric and not mentions_submission(one.rubric)]
         if found:
             cases = f"case {quote(found[0])}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
-            yield f"dataset: the rubric of {cases} does not mention {{submission}}; the answer is appended"
+            yield f"dataset: the rubric of {cases} does not mention {{submission}}; the submission is appended"
 
     def definition(self, document: dict[str, Any] | None = None) -> str:
         """The definition to store with a run; a ``document`` is the suite if it has no file."""

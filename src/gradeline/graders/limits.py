@@ -58,7 +58,7 @@ _UNKNOWN_COST = (
 class CostConfig(Config, frozen=True, kw_only=True):
     """Options of `CostGrader`."""
 
-    max_cost: Annotated[float, described("Maximum cost of an answer, as reported or computed from prices.", ge=0)]
+    max_cost: Annotated[float, described("Maximum cost of a response, as reported or computed from prices.", ge=0)]
 
     def faults(self) -> Iterator[Problem]:
         if not isfinite(self.max_cost):
@@ -70,7 +70,7 @@ class CostGrader(DeclaredGrader[CostConfig]):
 
     kind = "cost"
     name = "Cost"
-    scoring_guide = "1.0 when the answer cost at most `max_cost`, else 0.0; an unknown cost is an error."
+    scoring_guide = "1.0 when the response cost at most `max_cost`, else 0.0; an unknown cost is an error."
     needs = frozenset({"response"})
     reads_submission = False
 

@@ -55,7 +55,7 @@ from gradeline.model.llm import LLMResponse, RunConfig
 from gradeline.model.response import total_usage, usage_of_calls
 
 SCHEMA_NAME = "JudgeResponse"
-NOT_MENTIONED = f"the rubric does not mention {{{SUBMISSION}}}; the answer is appended"
+NOT_MENTIONED = f"the rubric does not mention {{{SUBMISSION}}}; the submission is appended"
 _ONLY_QUESTIONS = "Answer the questions about the submission."
 _NOT_IN_FINGERPRINT = ("prompt", "prompt_path", "rubric", "provider", "model", "api_key_env", "max_retries", "timeout")
 """Options that the fingerprint covers in another form, or that do not affect scores."""

@@ -310,7 +310,7 @@ def baseline_text(ctx: GradeContext) -> str:
     if text is None and ctx.baseline is not None:
         text = ctx.baseline.text
     if text is None:
-        raise MissingDataError("the baseline has no answer to this case")
+        raise MissingDataError("the baseline has no response to this case")
     return text
 
 

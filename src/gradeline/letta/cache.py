@@ -92,7 +92,7 @@ class LettaCache:
         asked = self._asked(sample.case_key, stored[0])
         question = "another question" if asked is None else quote(asked)
         message = (
-            f"the input of the dataset is {quote(sample.input)}, but {self._path} holds the answer to {question}; "
+            f"the input of the dataset is {quote(sample.input)}, but {self._path} has the response to {question}; "
             "use the dataset of that run, or call the agent again"
         )
         return [Problem("input", message)]

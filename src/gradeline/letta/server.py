@@ -91,7 +91,7 @@ class Deadline:
         """Seconds left; `AgentError` once it has passed."""
         left = self._at - asyncio.get_running_loop().time()
         if left <= 0:
-            raise AgentError("timeout", f"no complete answer within {self.seconds:g} s")
+            raise AgentError("timeout", f"no complete response within {self.seconds:g} s")
         return left
 
 
@@ -151,7 +151,7 @@ class LettaServer:
         data, answer, cleaned = await self._ask("POST", f"{_agent_path(agent)}/messages", deadline, body)
         messages = data.get("messages") if isinstance(data, Mapping) else None
         if not isinstance(messages, list):
-            raise bad_response(f"the server's answer has no list of messages: {quote(data)}")
+            raise bad_response(f"the server's response has no list of messages: {quote(data)}")
         usage, stop = data.get("usage"), data.get("stop_reason")
         reason = stop.get("stop_reason") if isinstance(stop, Mapping) else stop
         return AgentReply(
@@ -173,7 +173,7 @@ class LettaServer:
             page, answer, cleaned = await self._ask("GET", path, deadline, repeats=_REPEATS)
             page = page.get("items") if isinstance(page, Mapping) else page
             if not isinstance(page, list):
-                raise bad_response(f"a page of the agent's messages is no list: {quote(page)}")
+                raise bad_response(f"a page of the agent's messages is not a list: {quote(page)}")
             size += len(answer.body)
             if size > _MAX_HISTORY:
                 raise AgentError("too_large", f"the agent's messages are larger than {_MAX_HISTORY:,} bytes")

@@ -163,7 +163,7 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
             yield Problem(
                 "kind",
                 "letta_code runs the program letta, which is not on the PATH; npm install -g @letta-ai/letta-code,"
-                " or grade stored answers without it: gradeline run SUITE --cached DIR",
+                " or grade stored responses without it: gradeline run SUITE --cached DIR",
             )
         if not self.folder.is_dir():
             yield Problem("working_dir", f"{self.folder} is not a folder")

@@ -374,7 +374,7 @@ def _figures(report: RunReport, seen: Overview) -> Iterator[Html]:
     latency = report.summary.latency_ms
     if latency is not None:
         marks = {f"{name} {duration(latency[name])}": latency[name] for name in ("p50", "p95")}
-        chart = latency_histogram("time to answer, on a logarithmic scale", seen.latencies, marks)
+        chart = latency_histogram("response time, on a logarithmic scale", seen.latencies, marks)
         if chart is not None:
             note = f"{count_noun(sum(seen.latencies), 'answered call')}, log scale"
             yield _figure("Answer time", note, chart)

@@ -250,9 +250,9 @@ class Evaluations:
                 return _with_all_cases(run) if all_cases else run
             why_not = "cannot be resumed"
             if run.status == "completed" and all_cases:
-                why_not = "did not end early: no case is left to ask"
+                why_not = "did not end early: no case is left to run"
             elif run.status == "completed" and stopped:
-                why_not = 'cannot be resumed; it ended early, so send {"all": true} to ask its other cases'
+                why_not = 'cannot be resumed; it ended early, so send {"all": true} to run its other cases'
             raise _conflict(run, why_not)
 
         details = {"all": True} if all_cases else None
@@ -393,7 +393,7 @@ def _with_all_cases(run: Run) -> Run:
         return include_all_cases(run)
     except ConfigError:
         parent = quote(run.parent)
-        why = f"grades the answers of {parent}; resume that evaluation with all its cases, then regrade it"
+        why = f"grades the responses of {parent}; resume that evaluation with all its cases, then regrade it"
         raise _conflict(run, why) from None
 
 

@@ -351,7 +351,7 @@ async def _response(target: DeclaredTarget[Any], sample: Sample) -> Response:
         async with asyncio.timeout(MAX_TRIAL_S + _SLACK_S):
             return await target.respond(sample)
     except TimeoutError:
-        error = ErrorInfo("timeout", f"no answer within {MAX_TRIAL_S:g} s", Fault.AGENT)
+        error = ErrorInfo("timeout", f"no response within {MAX_TRIAL_S:g} s", Fault.AGENT)
         return Response(status="timeout", error=error)
     except ConfigError as error:
         # it would end a run, such as a refused key; the exchange shows more than the message

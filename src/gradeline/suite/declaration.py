@@ -308,7 +308,7 @@ class CaseEntry(Config, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
     input: Annotated[
         _FilledText | Annotated[list[_FilledText], Meta(min_length=1)] | None,
-        described("What the agent is asked; a list has one message per turn.", expected=_STRING_OR_LIST),
+        described("The user's message; a list has one message per turn.", expected=_STRING_OR_LIST),
     ] = None
     ground_truth: Annotated[
         Scalar | list[Scalar] | None,

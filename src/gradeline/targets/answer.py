@@ -302,7 +302,7 @@ class AnswerReader:
         if kind in _STREAMS:
             raise bad_response(f"a stream of {kind}; write stream: {_STREAMS[kind]}")
         if kind in ("text/html", "application/xhtml+xml") and _is_page(text):
-            raise bad_response("an HTML page instead of an answer")
+            raise bad_response("an HTML page instead of a response")
         return ParsedAnswer(text, cleaned=decoded.cleaned)
 
     def read_stream(self, events: Iterable[str]) -> ParsedAnswer:
@@ -362,7 +362,7 @@ class AnswerReader:
         return clean_text(reason).text if isinstance(reason, str) and reason else None
 
     def _call_entries(self, data: object, choice: Mapping[str, Any] | None) -> list[dict[str, Any]] | None:
-        """The tool calls as reported; None if the answer has no list of them."""
+        """The tool calls as reported; None if the response has no list of them."""
         if self._calls is not None:
             return call_entries(search(self._calls, data))
         if choice is None:
@@ -378,7 +378,7 @@ class AnswerReader:
 
     def _nothing_found(self, data: object) -> str:
         keys = f"; its keys are {quote(list(data))}" if isinstance(data, Mapping) else ""
-        return f"the answer has no {self._expected_text.removeprefix('a ')}{keys}"
+        return f"the response has no {self._expected_text.removeprefix('a ')}{keys}"
 
 
 def _is_page(text: str) -> bool:

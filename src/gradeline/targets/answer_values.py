@@ -184,7 +184,7 @@ async def with_workers(read: Callable[[], T]) -> T:
         try:
             found.append(await pools.ISOLATED.search(str(pending.path), pending.data))
         except pools.IsolatedError as error:
-            reason = f"the JMESPath {pending.path} cannot be searched in this answer: {error} ({error.type})"
+            reason = f"the JMESPath {pending.path} cannot be searched in this response: {error} ({error.type})"
             raise AgentError("too_large", reason) from None
         token = _found.set(iter(found))
         try:
@@ -193,4 +193,4 @@ async def with_workers(read: Callable[[], T]) -> T:
             pending = error
         finally:
             _found.reset(token)
-    raise AgentError("too_large", f"more than {MAX_SEARCHES} searches of this answer may each take too long")
+    raise AgentError("too_large", f"more than {MAX_SEARCHES} searches of this response may each take too long")

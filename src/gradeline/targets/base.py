@@ -314,7 +314,7 @@ def _storable(response: Response) -> Response:
         return response
     text, changed = clean_text(response.text)
     if len(text) > MAX_TEXT or len(text.encode()) > MAX_TEXT:
-        raise AgentError("too_large", f"the answer's text is larger than {MAX_TEXT:,} bytes")
+        raise AgentError("too_large", f"the text of the response is larger than {MAX_TEXT:,} bytes")
     return msgspec.structs.replace(response, text=text, cleaned=True) if changed else response
 
 

@@ -65,7 +65,7 @@ class ChatConfig(TargetConfig, frozen=True, kw_only=True):
     api_key: Annotated[str | None, described("API key as ${NAME} (default the provider's usual variable).")] = None
     headers: Annotated[dict[str, str], described("Further HTTP headers.")] = msgspec.field(default_factory=dict)
     temperature: Annotated[float | None, described("Sampling temperature (default the model's own).")] = None
-    max_tokens: Annotated[Annotated[int, msgspec.Meta(ge=1)] | None, described("Maximum tokens of an answer.")] = None
+    max_tokens: Annotated[Annotated[int, msgspec.Meta(ge=1)] | None, described("Maximum tokens of a response.")] = None
     seed: Annotated[int | None, described("Seed, for models that support it.")] = None
     params: Annotated[dict[str, Any], described("Further request parameters, by the provider's names.")] = (
         msgspec.field(default_factory=dict)
@@ -74,8 +74,8 @@ class ChatConfig(TargetConfig, frozen=True, kw_only=True):
         tuple[dict[str, Any], ...],
         described("Tools that the model may call: {name, description, parameters}. They are never run."),
     ] = ()
-    response_schema: Annotated[dict[str, Any] | None, described("JSON Schema of the answer.")] = None
-    stream: Annotated[bool, described("Stream the answer (default false).")] = False
+    response_schema: Annotated[dict[str, Any] | None, described("JSON Schema of the response.")] = None
+    stream: Annotated[bool, described("Stream the response (default false).")] = False
     timeout: Annotated[
         float, described("Timeout of one turn in seconds, including retries and pauses.", gt=0, le=86_400)
     ] = 120.0
@@ -369,7 +369,7 @@ class ChatTarget(DeclaredTarget[C], Generic[C]):
         finish, remark = exchange.answer.finish_reason, exchange.remark
         if finish is not None and remark is not None:
             case = quote(sample.case_key)
-            self._warn(finish, f"the answer to case {case} ended with {remark}; it is graded anyway")
+            self._warn(finish, f"the response to case {case} ended with {remark}; it is graded anyway")
 
     def _warn(self, what: str, message: str) -> None:
         if what not in self._warned:

@@ -52,12 +52,12 @@ _END = "[DONE]"
 
 
 class PollConfig(Config, frozen=True):
-    """Polling for an answer that is not ready at once."""
+    """Polling for a response that is not ready at once."""
 
     url: Annotated[
-        str, described("URL to poll, relative to the target's url; {{response.PATH}} is read from the first answer.")
+        str, described("URL to poll, relative to the target's url; {{response.PATH}} is read from the first response.")
     ]
-    until: Annotated[str, described("JMESPath that is true once the answer is ready.")]
+    until: Annotated[str, described("JMESPath that is true once the response is ready.")]
     output: Annotated[str | None, described("JMESPath of the text (default response.output).")] = None
     interval: Annotated[float, described("Seconds between polls (default 0.5).", gt=0)] = 0.5
 
@@ -70,7 +70,7 @@ class PollConfig(Config, frozen=True):
 class SessionConfig(Config, frozen=True):
     """The session that connects the turns of one sample."""
 
-    read: Annotated[str, described("JMESPath of the session in an answer.")]
+    read: Annotated[str, described("JMESPath of the session in a response.")]
     send: Annotated[str | None, described("Key of the request for the session; or use {{session}} in it.")] = None
 
     def faults(self) -> Iterator[Problem]:
@@ -93,17 +93,17 @@ class HttpConfig(TargetConfig, frozen=True, kw_only=True):
             ' (default {input: "{{input}}"}).'
         ),
     ] = None
-    response: Annotated[ResponseMap, described("JMESPaths of the parts of the answer.")] = msgspec.field(
+    response: Annotated[ResponseMap, described("JMESPaths of the parts of the response.")] = msgspec.field(
         default_factory=ResponseMap
     )
     timeout: Annotated[
         float, described("Timeout of one turn in seconds, including retries, pauses and polling.", gt=0, le=86_400)
     ] = 30.0
     retries: Annotated[int, described("Retries after 429, 5xx and connection errors.", ge=0, le=100)] = 2
-    stream: Annotated[Literal["none", "sse", "ndjson"], described("Format of a streamed answer (default none).")] = (
+    stream: Annotated[Literal["none", "sse", "ndjson"], described("Format of a streamed response (default none).")] = (
         "none"
     )
-    poll: Annotated[PollConfig | None, described("Polling for an answer that is not ready at once.")] = None
+    poll: Annotated[PollConfig | None, described("Polling for a response that is not ready at once.")] = None
     session: Annotated[SessionConfig | None, described("Session that connects the turns of one sample.")] = None
 
     @property
@@ -374,7 +374,7 @@ class HttpTarget(NetworkTarget[HttpConfig]):
         whole = whole_placeholder(poll.url)
         for name in {name for _, name in placeholders(poll.url) if name.startswith("response.")}:
             if not is_truthy(scope(name)):
-                raise bad_response(f"the first answer has nothing at {name.removeprefix('response.')!r} for poll.url")
+                raise bad_response(f"the first response has nothing at {name.removeprefix('response.')!r} for poll.url")
         target = as_text(scope(whole)) if whole else poll.url
         try:
             target = target if whole else fill_url(target, scope)
@@ -415,7 +415,7 @@ class HttpTarget(NetworkTarget[HttpConfig]):
         if sessions:
             return sessions[-1]
         if before is None and self.options.session is not None:
-            raise bad_response(f"the answer has no session at {self.options.session.read!r}, the path in session.read")
+            raise bad_response(f"the response has no session at session.read, {self.options.session.read!r}")
         return before
 
 

@@ -109,7 +109,7 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
                 message += f"; its limit is {format_size(memory)}, raise it with memory:"
             raise AgentError(kind, message, traceback=error.traceback, output=result.output)
         if response is None:
-            raise AgentError("bad_response", f"{self.options.function} returned no answer", output=result.output)
+            raise AgentError("bad_response", f"{self.options.function} returned no response", output=result.output)
         return response if result.output is None else replace(response, output=self._without_values(result.output))
 
     async def _here(self, agent: TargetFunction, sample: Sample) -> Response:

@@ -35,7 +35,7 @@ _USAGE_KEYS = {
     "cached_tokens": ("cached_tokens",),
     "cost": ("cost",),
 }
-_REMEDY = "return the answer's text (str), a dict, a Response or a list of messages"
+_REMEDY = "return the response's text (str), a dict, a Response or a list of messages"
 
 
 class TurnRequest(NamedTuple):
@@ -144,11 +144,11 @@ def _wrong_count(count: int, noun: str, request: TurnRequest) -> AgentError:
     if request.by_turn or request.turns == 1:
         turn = f" at turn {request.number + 1} of {request.turns}" if request.turns > 1 else " for 1 user turn"
         all_turns = f", or all {request.turns} turns at the first call" if request.turns > 1 else ""
-        return _refusal(request, f"{found}{turn}; return this turn's answer{all_turns}")
+        return _refusal(request, f"{found}{turn}; return this turn's response{all_turns}")
     return _refusal(
         request,
         f"{found} for {request.turns} user turns; it takes the whole sample, so it is called once and must return a"
-        f" list of {request.turns} answers; to be called once per turn, add a parameter named messages or input",
+        f" list of {request.turns} responses; to be called once per turn, add a parameter named messages or input",
     )
 
 
@@ -217,7 +217,7 @@ def _from_dict(value: Mapping[Any, Any], request: TurnRequest) -> ReturnedTurns:
         if len(several) > 1:
             raise _refusal(request, f"returned a dict with both {several[0]!r} and {several[1]!r}; keep one of them")
     if not texts and not steps:
-        raise _refusal(request, f"returned a dict without an answer: {quote(dict(value))}; put the text under 'text'")
+        raise _refusal(request, f"returned a dict without a response: {quote(dict(value))}; put the text under 'text'")
     text = data[texts[0]] if texts else ""
     if not isinstance(text, str):
         raise _refusal(request, f"returned a dict whose {texts[0]!r} is {quote(text)}; make it a str")
@@ -350,8 +350,8 @@ class _MessageList(NamedTuple):
         if request.by_turn:
             raise _refusal(
                 request,
-                f"returned {len(ends)} answers in one list at turn 1 of {request.turns}, which may be this turn or all"
-                " turns; return [[message, ...]] for this turn, or one list of messages per turn for all",
+                f"returned {len(ends)} responses in one list at turn 1 of {request.turns}, which may be this turn or"
+                " all turns; return [[message, ...]] for this turn, or one list of messages per turn for all",
             )
         return [self.part(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
