@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import subprocess
@@ -47,6 +48,28 @@ def test_examples_of_a_page_run_and_print_the_documented_output(page: Path, tmp_
 def test_every_link_resolves(page: Path) -> None:
     targets = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
     assert [link for link in targets if not (page.parent / link).exists()] == []
+
+
+def test_messages_of_a_troubleshooting_table_are_those_of_the_program() -> None:
+    texts: list[str] = []
+    for module in (ROOT / "src" / "gradeline").rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                texts.append("".join(one.value if isinstance(one, ast.Constant) else "…" for one in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                texts.append(node.value)
+    program = "\n".join(texts)
+    listed = [
+        message
+        for page in PAGES
+        for table in re.findall(
+            r"^\| message \|.*\n\|-.*\n((?:\|.*\n?)+)", page.read_text(encoding="utf-8"), re.MULTILINE
+        )
+        for row in table.splitlines()
+        for message in re.findall(r"`([^`]+)`", row.split(" | ")[0])
+    ]
+    assert len(listed) > 10
+    assert [message for message in listed if message not in program] == []
 
 
 def test_generated_pages_are_current() -> None:

@@ -176,7 +176,7 @@ class WorkerGroup:
         self._done: Counter[Work] = Counter()
         self._workers_of_run: list[Any] = []
         self._leases = leases
-        self._told_to_stop = False
+        self._stop_sent = False
         self._fault: Exception | None = None
         self._spent: str | None = None
         """Why no more calls are planned; the planned ones are made."""
@@ -365,8 +365,8 @@ class WorkerGroup:
     async def _end(self) -> None:
         """Let the workers finish their calls in flight."""
         await self._chunks.end()
-        if not self._told_to_stop and self._stop.reason is not None:
-            self._told_to_stop = True
+        if not self._stop_sent and self._stop.reason is not None:
+            self._stop_sent = True
             for worker in self._workers_of_run:
                 with suppress(self._ray.exceptions.RayError):
                     worker.stop.remote(self._stop.reason)
