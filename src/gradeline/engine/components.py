@@ -32,7 +32,6 @@ from gradeline.suite.case_condition import CaseCondition
 from gradeline.suite.spec import GraderSpec, SuiteDefinition, TargetSpec
 from gradeline.targets.base import DeclaredTarget, TargetContext
 from gradeline.targets.registry import guard_methods, guarded_code
-from gradeline.usercode.agent_factories import AGENT_FACTORY
 from gradeline.usercode.loader import TARGET, CodeRequest, CodeSpec, FunctionEntry, LoadError, ReservedName, load
 from gradeline.usercode.pools import CodeRunner
 from gradeline.usercode.process_control import target_memory_limit
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from gradeline.adapters.costs import Prices
 
 REWARD = "reward_composer"
-LETTA = frozenset({"letta_agent", "letta_code"})
 
 LoadedCode = Mapping[tuple[str, str], FunctionEntry]
 """What the workers loaded, by role and reference."""
@@ -218,13 +216,14 @@ def code_spec(
     if suite.reward is not None:
         wanted.append(CodeRequest(REWARD, suite.reward))
     exclude: tuple[str, ...] = ()
-    if target.kind == "python":
-        function = str(target.config.get("function"))
-        exclude = (function.rpartition(":")[0],) if ".py:" in function else ()
+    code = targets.registry.get(target.kind).user_code
+    function = None if code is None else target.config.get(code.option)
+    if code is not None and code.role == TARGET:
+        exclude = (str(function).rpartition(":")[0],) if ".py:" in str(function) else ()
         if target.config.get("isolation") != "none":
-            wanted.append(CodeRequest(TARGET, function, target_memory_limit(target.config.get("memory"))))
-    if target.kind in LETTA and target.config.get("agent_script") is not None:
-        wanted.append(CodeRequest(AGENT_FACTORY, str(target.config["agent_script"])))
+            wanted.append(CodeRequest(TARGET, str(function), target_memory_limit(target.config.get("memory"))))
+    elif code is not None and function is not None:
+        wanted.append(CodeRequest(code.role, str(function)))
     if not wanted and suite.setup is None:
         return None
     keys = {spec.key for spec in chosen}
@@ -303,16 +302,14 @@ def _target_context(
     """What the target may use: resources, user code, stored responses."""
     config = spec.config
     context = TargetContext(resources)
-    if spec.kind == "python":
-        function = str(config["function"])
-        if config.get("isolation") == "none":
-            here, code = _load_in_process(suite.folder, function)
-            return context._replace(function=here, code=code)
-        return context._replace(pool=pool, code=loaded[TARGET, function].fingerprint)
-    if spec.kind in LETTA:
-        factory = loaded.get((AGENT_FACTORY, str(config.get("agent_script"))))
-        code = "" if factory is None else factory.fingerprint
-        return context._replace(pool=pool, code=code, cleanup=suite.cleanup)
+    if spec.kind == "python" and config.get("isolation") == "none":
+        here, fingerprint = _load_in_process(suite.folder, str(config["function"]))
+        return context._replace(function=here, code=fingerprint)
+    code = targets.registry.get(spec.kind).user_code
+    if code is not None:
+        entry = loaded.get((code.role, str(config.get(code.option))))
+        fingerprint = "" if entry is None else entry.fingerprint
+        return context._replace(pool=pool, code=fingerprint, cleanup=suite.cleanup)
     if spec.kind == "replay" and config.get("run") and storage is not None:
         return context._replace(responses=_stored_responses(storage, str(config["run"])))
     return context

@@ -22,7 +22,7 @@ from gradeline.model import Config, Response, Sample, Trajectory, Turn, describe
 from gradeline.model.config import Reader
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.response import Usage
-from gradeline.targets.base import HIDDEN, NetworkTarget, TargetConfig, hide, json_spellings
+from gradeline.targets.base import HIDDEN, CodeOption, NetworkTarget, TargetConfig, hide, json_spellings
 from gradeline.usercode.agent_factories import (
     AGENT_FACTORY,
     CLIENT_PACKAGE,
@@ -171,6 +171,7 @@ class LettaTarget(NetworkTarget[C]):
 
     readers: ClassVar[Mapping[str, Reader]] = {"api_key": _read_key}
     pacing = NetworkTarget.pacing | {"api_key", "pricing"}
+    user_code = CodeOption("agent_script", AGENT_FACTORY)
     without_effect: ClassVar[Mapping[str, str]] = {
         "model_configs": "has no effect here: letta's model settings are not supported; use model_handles",
     }

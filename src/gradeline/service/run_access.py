@@ -35,7 +35,7 @@ from gradeline.service.errors import Code, ServiceError
 from gradeline.service.secrets import Secrets, SecretUse
 from gradeline.service.settings import ServeSettings
 from gradeline.service.telemetry import LabelledCounter
-from gradeline.suite.letta_dialects import target_kind
+from gradeline.suite.letta_dialects import AGENT_JUDGE, LETTA_TARGETS, target_kind
 from gradeline.suite.spec import SuiteDefinition
 from gradeline.suite.stored import secret_names, secret_paths, stored_suite
 from gradeline.targets.registry import MODELS
@@ -157,7 +157,7 @@ def _split_url(url: str, field: str) -> SplitResult:
 
 _SAME_PROVIDER = {"google": "gemini"}
 _LETTA = "letta"
-_LETTA_KINDS = frozenset({"letta_judge", "letta_agent", "letta_code"})
+_LETTA_KINDS = frozenset({AGENT_JUDGE, *LETTA_TARGETS})
 _PROVIDER_KEYS = frozenset(name for provider in PROVIDERS.values() for name in provider.key_names)
 _SCHEMES: dict[str, Scheme] = {"http": "http", "https": "https"}
 

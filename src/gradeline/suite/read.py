@@ -37,7 +37,6 @@ from gradeline.suite.document import SuiteDocument, override, read_document
 from gradeline.suite.environment import read_environment, substitute
 from gradeline.suite.letta_dialects import (
     AGENT_JUDGE,
-    LETTA_TARGETS,
     aliases_of,
     judge_connection,
     rewrite_suite,
@@ -321,9 +320,9 @@ class _Reader:
                 self._warn(("target", key), reason)
         reading = declaration.read(config, "")
         self._take([*reading.problems, *reading.unknown], ("target",))
-        role, key = ("target", "function") if kind == "python" else ("agent_factory", "agent_script")
-        if kind in ("python", *LETTA_TARGETS) and isinstance(config.get(key), str):
-            self._refer(role, config[key], ("target", key))
+        code = declaration.user_code
+        if code is not None and isinstance(config.get(code.option), str):
+            self._refer(code.role, config[code.option], ("target", code.option))
         return TargetSpec(kind=kind, config=config, secrets=frozenset(substituted.secrets), models=models)
 
     def _models(self, entry: TargetEntry | None, config: Mapping[str, Any]) -> tuple[str, ...]:

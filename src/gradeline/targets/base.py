@@ -114,6 +114,14 @@ class TargetContext(NamedTuple):
     """Delete agents that were created for a sample afterwards."""
 
 
+class CodeOption(NamedTuple):
+    """An option that names a function of the suite's code."""
+
+    option: str
+    role: str
+    """What the function is: ``target`` or ``agent_factory``."""
+
+
 class DeclaredTarget(Declaration[C]):
     """A target with a kind and typed options; implement `call`.
 
@@ -129,6 +137,8 @@ class DeclaredTarget(Declaration[C]):
     """Accepted options that have no effect, each with the reason for a warning."""
     timed: ClassVar[bool] = True
     """Whether the duration of a call is the agent's latency."""
+    user_code: ClassVar[CodeOption | None] = None
+    """The option for user code, which is loaded in worker processes; ``context`` has these and its fingerprint."""
 
     context: TargetContext = TargetContext()
 

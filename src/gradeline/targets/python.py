@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.model import Response, Sample, described
 from gradeline.model.fingerprint import fingerprint
-from gradeline.targets.base import DeclaredTarget, TargetConfig
+from gradeline.targets.base import CodeOption, DeclaredTarget, TargetConfig
 from gradeline.usercode.function_calls import Conversation, ParameterError, TargetFunction
 from gradeline.usercode.loader import TARGET
 from gradeline.usercode.output import OUTPUT_CAPTURE, captured_output
@@ -64,6 +64,7 @@ class PythonTarget(DeclaredTarget[PythonConfig]):
     name = "Python function"
     sees_expectation = True
     pacing = DeclaredTarget.pacing | {"memory"}
+    user_code = CodeOption("function", TARGET)
 
     _agent: TargetFunction | None = None
     """The function, if it is called in this process, while the target is open."""
