@@ -38,7 +38,7 @@ CREATE TABLE test_cases (
     test_case text NOT NULL,
     created_by text
 );
-CREATE TABLE case_totals (name text PRIMARY KEY, live bigint NOT NULL);
+CREATE TABLE case_totals (name text COLLATE "C" PRIMARY KEY, live bigint NOT NULL);
 INSERT INTO case_totals (name, live) VALUES ('test_cases', 0);
 CREATE FUNCTION count_added_cases() {_TRIGGER_FUNCTION} $$ BEGIN
     UPDATE case_totals SET live = live + (SELECT count(*) FROM added WHERE deleted = 0);
