@@ -56,7 +56,9 @@ class ResponseMap(Config, frozen=True):
     error: Annotated[str | None, described("Path of an error; any value that is not empty counts.")] = None
     stop_reason: Annotated[
         str | None,
-        described("Path of the reason why the response ended, such as stop or length (default: that of an OpenAI-style choice)."),
+        described(
+            "Path of the reason why the response ended, such as stop or length (default: that of an OpenAI-style choice)."
+        ),
     ] = None
     trajectory: Annotated[
         str | None, described("Path of all messages with tool calls and results: chat messages or Responses items.")
