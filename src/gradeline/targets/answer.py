@@ -57,7 +57,7 @@ class ResponseMap(Config, frozen=True):
     stop_reason: Annotated[
         str | None,
         described(
-            "Path of the reason why the response ended, such as stop or length (default: that of an OpenAI-style choice)."
+            "Path of the reason why the response ended, such as stop or length (default: as in an OpenAI-style choice)."
         ),
     ] = None
     trajectory: Annotated[
