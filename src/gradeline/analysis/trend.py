@@ -36,7 +36,7 @@ class TrendPoint(Struct, frozen=True, kw_only=True):
     cost_unknown: int
     latency_ms: dict[str, float] | None
     segment: int
-    """Means compare only within a segment: a new one begins where the grader changed."""
+    """Means are comparable only within a segment: a new one begins where the grader changed."""
     changes: tuple[Change, ...]
     """What changed since the previous run."""
     reasons: tuple[str, ...]

@@ -104,7 +104,7 @@ def trend(
     """The newest runs of a suite over time, the oldest first: means with intervals, costs, and what changed.
 
     A suite is a `Suite` or the name of one. ``grader`` is the primary one of the newest run where none is named. A new
-    ``segment`` begins where the grader changed: means compare only within one.
+    ``segment`` begins where the grader changed: means are comparable only within one.
     """
     opened = OpenStore(store)
     try:

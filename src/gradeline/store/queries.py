@@ -342,7 +342,7 @@ def count_test_cases(read: Query) -> int:
 
 
 def order_new_test_cases(transaction: Transaction) -> None:
-    """Make that new cases are numbered in the order of their commits, so that a reader by number misses none."""
+    """Ensure that new cases are numbered in the order of their commits, so that a reader by number misses none."""
     transaction.run("UPDATE case_totals SET live = live")
 
 

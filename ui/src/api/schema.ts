@@ -116,7 +116,7 @@ export interface paths {
          * Trend Of Suite
          * @description The evaluations of one suite over time, the oldest first.
          *
-         *     A new `segment` begins where the grader changed: means compare only within one.
+         *     A new `segment` begins where the grader changed: means are comparable only within one.
          *
          *     Requires a key of scope `read`.
          */

@@ -215,7 +215,7 @@ def trend_of_suite(
 ) -> Response:
     """The evaluations of one suite over time, the oldest first.
 
-    A new `segment` begins where the grader changed: means compare only within one.
+    A new `segment` begins where the grader changed: means are comparable only within one.
     """
     try:
         return success(suite_trend(service_of(request).storage, suite, grader, last))
