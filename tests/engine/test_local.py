@@ -327,7 +327,7 @@ class TestFailFast:
 def test_a_run_of_another_process_is_not_executed(storage: Storage) -> None:
     order = task(storage, Agent(), 5)
     storage.claim_run(order.run.id, "elsewhere:1:1", None)
-    with pytest.raises(ConfigError, match="was taken by another process"):
+    with pytest.raises(ConfigError, match="was claimed by another process"):
         run(storage, order)
 
 
