@@ -33,6 +33,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "json_schema": {"schema": {"type": "object", "properties": {"a": {"pattern": "^(a+)+$"}}}},
     "trajectory": {"max_steps": 3, "order": ["a"], "allow_repeats": False},
     "cost": {"max_cost": 0.5},
+    "command": {"command": ["true"]},
+    "http": {"url": "http://127.0.0.1:9/grade"},
     "model_judge": {"prompt": "Is it right?"},
     "letta_judge": {"prompt": "Is it right?", "agent_id": "agent-1"},
     "panel": {"prompt": "Is it right?", "judges": [{"model": "a"}, {"provider": "anthropic", "model": "b"}]},
@@ -215,4 +217,4 @@ class TestListing:
 
     def test_only_what_needs_config_requires_it(self) -> None:
         required = {entry["id"] for entry in registry.list() if entry["config_schema"]["required"]}
-        assert required == {"custom-rules", "json_schema", "cost", "panel"}
+        assert required == {"custom-rules", "json_schema", "cost", "panel", "command", "http"}

@@ -335,8 +335,11 @@ class TestValidSuites:
         suite = edited(HTTP, path, value)
         assert (reader_faults(folder, suite), schema_faults(suite)) == ([], [])
 
-    @pytest.mark.parametrize("registry", [graders.registry, extractors.registry, targets.registry])
-    def test_every_default_may_be_written_out(self, registry: Any) -> None:
+    @pytest.mark.parametrize(
+        ("noun", "registry"),
+        [("grader", graders.registry), ("extractor", extractors.registry), ("target", targets.registry)],
+    )
+    def test_every_default_may_be_written_out(self, noun: str, registry: Any) -> None:
         for entry in registry.list():
             options = {
                 name: option["default"]
@@ -345,7 +348,6 @@ class TestValidSuites:
             }
             definition = next(
                 SCHEMA["$defs"][f"{noun}-{kind}"]
-                for noun in ("grader", "extractor", "target")
                 for kind in [entry["id"], *same_options(registry, entry)]
                 if f"{noun}-{kind}" in SCHEMA["$defs"]
             )

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 )
 @click.option("--allow-target", multiple=True, metavar="KIND", help="Allow another kind of target (repeatable).")
 @click.option(
+    "--allow-grader", multiple=True, metavar="KIND", help="Allow a kind of grader that runs programs (repeatable)."
+)
+@click.option(
     "--runs-at-once", type=click.IntRange(1, 64), default=4, show_default=True, help="Maximum concurrent runs."
 )
 @click.option(

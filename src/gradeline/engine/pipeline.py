@@ -289,7 +289,12 @@ def paid_parts(target: Target, graders: Iterable[GraderUse], *, calls_agent: boo
     """Everything that costs money, by name: True if its price is known, None if only its responses can show that."""
     pricing = getattr(target, "pricing", "reported") if calls_agent else "free"
     agent = {} if pricing == "free" else {AGENT: {"priced": True, "unpriced": False}.get(pricing)}
-    return agent | {use.key: not unpriced_of(use) for use in graders if isinstance(use.grader, AsyncGrader)}
+    return agent | {use.key: not unpriced_of(use) for use in graders if _calls_models(use)}
+
+
+def _calls_models(use: GraderUse) -> bool:
+    """Whether its calls may cost something: programs and servers have neither models nor prices."""
+    return isinstance(use.grader, AsyncGrader) and bool(use.grader.judges or unpriced_of(use))
 
 
 def unpriced_of(use: GraderUse) -> tuple[str, ...]:

@@ -101,6 +101,8 @@ class DeclaredGrader(Declaration[C], Grader):
     caveats: ClassVar[tuple[str, ...]] = ()
     """Known biases of its scores."""
     needs: ClassVar[frozenset[Need]] = frozenset()
+    runs_programs: ClassVar[bool] = False
+    """Whether it runs a program that its options name."""
     case_rubrics: ClassVar[bool] = False
     """Whether a case's own rubric replaces the grader's."""
     max_chars: ClassVar[int] = LINEAR_CHARS

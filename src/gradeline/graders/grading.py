@@ -26,6 +26,7 @@ from gradeline.model import (
     GradeContext,
     GradeResult,
     GraderProtocol,
+    MeteredResult,
     Sample,
     Usage,
     clean_data,
@@ -73,7 +74,7 @@ def run_grader(
 
 
 async def run_async_grader(grader: AsyncGrader, ctx: GradeContext, *, pass_threshold: float | None = None) -> Grade:
-    """`run_grader` for a grader that calls models; the grade includes their usage.
+    """`run_grader` for a grader that waits for models, servers or programs; the grade includes their usage.
 
     Raises only `ConfigError`: no case can be graded until the configuration is fixed.
     """
@@ -81,13 +82,15 @@ async def run_async_grader(grader: AsyncGrader, ctx: GradeContext, *, pass_thres
         return skipped_grade(grader.kind, grader.fingerprint)
     started = perf_counter()
     usage: Usage | None = None
+    output: str | None = None
     try:
         result: GradeResult | GraderError
         if grader.reads_submission and not ctx.submission:
             result = GradeResult(0.0, EMPTY_SUBMISSION)
         else:
             _check_size(grader, ctx)
-            result, usage = await grader.agrade(ctx if is_own_class(type(grader)) else copy_context(ctx))
+            metered = await grader.agrade(ctx if is_own_class(type(grader)) else copy_context(ctx))
+            result, usage, output = MeteredResult(*metered)  # a plugin may return a plain tuple
         if usage is not None and not isinstance(usage, Usage):
             returned, usage = usage, None
             raise BadReplyError(f"the grader returned {quote_typed(returned)} as its usage; return a Usage or None")
@@ -96,13 +99,16 @@ async def run_async_grader(grader: AsyncGrader, ctx: GradeContext, *, pass_thres
         if type(result) is not GradeResult:
             result = as_result(result)
         latency_ms = (perf_counter() - started) * 1000
-        return result_grade(grader.kind, grader.fingerprint, result, pass_threshold, latency_ms=latency_ms, usage=usage)
+        return result_grade(
+            grader.kind, grader.fingerprint, result, pass_threshold, latency_ms=latency_ms, output=output, usage=usage
+        )
     except (ConfigError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
         if _cancelled(error):
             raise
-        return error_grade(grader.kind, grader.fingerprint, error, (perf_counter() - started) * 1000, usage=usage)
+        latency_ms = (perf_counter() - started) * 1000
+        return error_grade(grader.kind, grader.fingerprint, error, latency_ms, output=output, usage=usage)
 
 
 def _cancelled(error: BaseException) -> bool:

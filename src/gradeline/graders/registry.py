@@ -41,6 +41,8 @@ BUILTINS = {
     "baseline": "gradeline.judges.baseline_judge:BaselineJudge",
     "embedding": "gradeline.judges.embedding:EmbeddingGrader",
     "letta_judge": "gradeline.letta.judge:LettaJudge",
+    "command": "gradeline.external.command:CommandGrader",
+    "http": "gradeline.external.http:HttpGrader",
 }
 
 ALIASES = {

@@ -227,7 +227,7 @@ class JudgeGrader(DeclaredGrader[C]):
             return MeteredResult(error)
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        result, _ = sync.run(self.agrade(ctx))
+        result = sync.run(self.agrade(ctx)).result
         if isinstance(result, GraderError):
             raise result
         return result

@@ -18,9 +18,9 @@ from gradeline.model import Message, Sample, Trajectory, clean_text, described, 
 from gradeline.targets.answer import parse
 from gradeline.targets.answer_values import bad_response
 from gradeline.targets.base import tail
-from gradeline.targets.command import Program, run_program
 from gradeline.targets.template import input_turns
 from gradeline.usercode.process_control import exit_description
+from gradeline.usercode.programs import Program, run_program
 
 _MAX_LINE = 16_000_000
 _MAX_OUTPUT = 256_000_000
@@ -187,7 +187,7 @@ class LettaCodeTarget(LettaTarget[LettaCodeConfig]):
         started = asyncio.get_running_loop().time()
         try:
             program = self._program(sample, attempt)
-            ended = await run_program(program, self._prompt(sample), stream.feed)
+            ended = await run_program(program, self._prompt(sample).encode(errors="replace"), stream.feed)
             stream.close()
         finally:
             if attempt.agent is None and stream.agent is not None:

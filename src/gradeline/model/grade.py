@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from gradeline.errors import DataError, Fault, GraderError, Outcome, ProviderRefusedError, grade_policy
+from gradeline.errors import (
+    DataError,
+    Fault,
+    GraderError,
+    Outcome,
+    ProviderRefusedError,
+    closest_match,
+    grade_policy,
+)
 from gradeline.model.response import ErrorInfo, Usage
 from gradeline.model.text import clean_text, exception_text, quote, quote_typed, user_traceback
 
@@ -178,6 +186,29 @@ class GradeResult(msgspec.Struct, frozen=True):
         if score is None:
             raise ValueError(f"passed must be None if score is None, got {passed}")
         msgspec.structs.force_setattr(self, "passed", passed)
+
+
+RESULT_KEYS = ("score", "passed", "rationale", "metadata")
+
+
+def read_result(data: Mapping[str, Any]) -> GradeResult:
+    """A result from a mapping with the keys of `RESULT_KEYS`; ``passed`` without a score scores 1.0 or 0.0.
+
+    `ValueError` says what is wrong with it.
+    """
+    unknown = next((key for key in data if key not in RESULT_KEYS), None)
+    if unknown is not None:
+        near = closest_match(str(unknown), RESULT_KEYS)
+        hint = f"did you mean {near!r}?" if near else f"use {', '.join(RESULT_KEYS)}"
+        raise ValueError(f"unknown key {quote(unknown)}; {hint}")
+    score, passed = plain_scalar(data.get("score")), plain_scalar(data.get("passed"))
+    if score is None and passed is None:
+        raise ValueError("has neither score nor passed; give a score from 0.0 to 1.0, or passed as true or false")
+    if passed is not None and not isinstance(passed, bool):
+        raise ValueError(f"passed must be true or false, got {quote_typed(passed)}")
+    if score is None:
+        score = 1.0 if passed else 0.0
+    return GradeResult(score, data.get("rationale"), data.get("metadata"), passed)
 
 
 class Grade(msgspec.Struct, frozen=True, tag_field="schema", tag=1):

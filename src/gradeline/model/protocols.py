@@ -41,15 +41,17 @@ class GraderProtocol(Protocol):
 
 
 class MeteredResult(NamedTuple):
-    """The result of a grader that calls models, and the usage of all its calls, failed ones included."""
+    """The result of a grader that waits for others, and the usage of all its calls, failed ones included."""
 
     result: GradeResult | GraderError
     usage: Usage | None = None
+    output: str | None = None
+    """What a program printed."""
 
 
 @runtime_checkable
 class AsyncGrader(GraderProtocol, Protocol):
-    """A grader that calls models.
+    """A grader that waits for models, servers or programs.
 
     Raises `ConfigError` for a fault that affects every case (API key, model name), which ends the run.
     """

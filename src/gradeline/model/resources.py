@@ -31,8 +31,8 @@ class Resources(NamedTuple):
     secrets: SecretSet | None = None
     """Secrets whose markers are in options and environment; the transport inserts the values."""
 
-    def transport(self) -> Any:
+    def transport(self, **options: Any) -> Any:
         """A new `gradeline.transport.Transport` under the policy; open it with ``async with``."""
         transport: Any = import_module("gradeline.transport")  # a higher layer, and it loads aiohttp
         policy = () if self.policy is None else (self.policy,)
-        return transport.Transport(*policy, secrets=self.secrets)
+        return transport.Transport(*policy, secrets=self.secrets, **options)

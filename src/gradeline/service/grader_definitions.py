@@ -6,7 +6,7 @@ import ast
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import cleandoc
 from pathlib import Path
 from threading import Lock
@@ -49,7 +49,9 @@ class GraderDraft(NamedTuple):
     fingerprint: str
 
 
-def read_definition(fields: Mapping[str, object], egress: ServiceEgress | None) -> GraderDraft:
+def read_definition(
+    fields: Mapping[str, object], egress: ServiceEgress | None, allowed: Collection[str] = ()
+) -> GraderDraft:
     """A definition: ``{name, description?, type or kind, config?, rules?}``, or `ServiceError`."""
     name, description = fields.get("name"), fields.get("description")
     if name is None:
@@ -60,14 +62,19 @@ def read_definition(fields: Mapping[str, object], egress: ServiceEgress | None) 
         description_ = checked_text("description", description, MAX_DESCRIPTION, least=0)
     kind = _checked_kind(fields)
     config = checked_config(_whole_config(fields))
-    return GraderDraft(name_, description_, kind, config, build_grader(kind, config, egress).fingerprint)
+    return GraderDraft(name_, description_, kind, config, build_grader(kind, config, egress, allowed).fingerprint)
 
 
-def build_grader(kind: str, config: Mapping[str, Any], egress: ServiceEgress | None) -> GraderProtocol:
-    """The grader of a definition; `ServiceError` with all faults of the definition."""
+def build_grader(
+    kind: str, config: Mapping[str, Any], egress: ServiceEgress | None, allowed: Collection[str] = ()
+) -> GraderProtocol:
+    """The grader of a definition; `ServiceError` with all faults of the definition.
+
+    ``allowed`` are the kinds of graders that may run programs.
+    """
     try:
         grader = graders.create(kind, config)
-        problems = list(definition_faults(kind, config, grader))
+        problems = list(definition_faults(kind, config, grader, allowed))
     except ConfigError as error:
         problems = list(error.problems)
     if problems:
@@ -75,7 +82,7 @@ def build_grader(kind: str, config: Mapping[str, Any], egress: ServiceEgress | N
     if egress is not None:
         for connection in definition_connections(kind, config):
             if connection.base_url is not None:
-                egress.check_url(connection.base_url, f"{connection.path}.base_url")
+                egress.check_url(connection.base_url, f"{connection.path}.{connection.url_option}")
     return grader
 
 

@@ -107,6 +107,7 @@ class StoredGraders:
     def __init__(self, database: Database, settings: ServeSettings, egress: ServiceEgress | None = None) -> None:
         self._database = database
         self._egress = egress
+        self._allowed = settings.allow_grader
         self.files = GraderFolder(settings.graders_dir)
         migrate(database, "graders", GRADER_STEPS)
 
@@ -128,7 +129,7 @@ class StoredGraders:
 
     def create(self, fields: Mapping[str, object], record: Recorder = unrecorded) -> GraderInfo:
         """Store a definition: ``{id?, name, description?, type or kind, config?}``."""
-        draft = read_definition(fields, self._egress)
+        draft = read_definition(fields, self._egress, self._allowed)
         wanted = fields.get("id")
         grader = str(uuid4()) if wanted is None else checked_id(wanted)
         if ALIASES.get(grader, grader) in registry:
@@ -161,7 +162,7 @@ class StoredGraders:
             if not rows:
                 raise not_found(_ITEM, grader)
             before = _decode_row(rows[0])
-            draft = read_definition(_merged(before, fields), self._egress)
+            draft = read_definition(_merged(before, fields), self._egress, self._allowed)
             if draft[:4] == (before.name, before.description, before.kind, before.config):
                 return _info_of(before)
             if self._put_next(before, draft, record):
@@ -242,7 +243,9 @@ class StoredGraders:
             checked_text("name", name, MAX_NAME)
         function = self._function(info, config)
         merged = {**info.config, **checked_config(config or {})}
-        fingerprint = info.fingerprint if function else build_grader(info.type, merged, self._egress).fingerprint
+        fingerprint = info.fingerprint
+        if not function:
+            fingerprint = build_grader(info.type, merged, self._egress, self._allowed).fingerprint
         definition = {
             "id": info.id,
             "source": info.source,
@@ -263,7 +266,7 @@ class StoredGraders:
 
     def unsaved(self, definition: Mapping[str, object]) -> ResolvedGrader:
         """A grader from a definition that is not stored."""
-        draft = read_definition({"name": UNSAVED, **definition}, self._egress)
+        draft = read_definition({"name": UNSAVED, **definition}, self._egress, self._allowed)
         return ResolvedGrader(
             key=UNSAVED,
             name=draft.name,

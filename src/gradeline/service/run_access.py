@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -30,6 +30,7 @@ from gradeline.graders.registry import registry
 from gradeline.letta.server import CLOUD
 from gradeline.model import GraderProtocol, quote
 from gradeline.model.secrets import BoundSecret, Scheme, SecretLocation, SecretSet
+from gradeline.model.variables import variable_names
 from gradeline.service.auth import Caller
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.secrets import Secrets, SecretUse
@@ -157,6 +158,7 @@ def _split_url(url: str, field: str) -> SplitResult:
 
 _SAME_PROVIDER = {"google": "gemini"}
 _LETTA = "letta"
+_HTTP = "http"
 _LETTA_KINDS = frozenset({AGENT_JUDGE, *LETTA_TARGETS})
 _PROVIDER_KEYS = frozenset(name for provider in PROVIDERS.values() for name in provider.key_names)
 _SCHEMES: dict[str, Scheme] = {"http": "http", "https": "https"}
@@ -169,6 +171,8 @@ class JudgeConnection(NamedTuple):
     provider: str
     base_url: str | None
     key_name: str | None
+    url_option: str = "base_url"
+    key_option: str = "api_key_env"
 
     @property
     def url(self) -> str:
@@ -206,7 +210,23 @@ def model_url(provider: str, base_url: str | None) -> str:
 def judge_connections(graders: object, path: str = "graders") -> Iterator[JudgeConnection]:
     """The endpoints that the graders of a suite name by a base URL or a key; the options decide, parsed or not."""
     for key, entry in graders.items() if isinstance(graders, Mapping) else ():
-        yield from _connections_in(entry, f"{path}.{key}", _fixed_provider(_kind_of(entry)))
+        yield from _connections_of(_kind_of(entry), entry, f"{path}.{key}")
+
+
+def _connections_of(kind: str, options: object, path: str) -> Iterator[JudgeConnection]:
+    yield from _connections_in(options, path, _fixed_provider(kind))
+    if kind == _HTTP and isinstance(options, Mapping):
+        nested = options.get("config")
+        yield from _http_connections({**(nested if isinstance(nested, Mapping) else {}), **options}, path)
+
+
+def _http_connections(options: Mapping[str, Any], path: str) -> Iterator[JudgeConnection]:
+    """The server that is a grader, once for each variable in its headers: over REST, variables are stored secrets."""
+    url, headers = options.get("url"), options.get("headers")
+    texts = headers.values() if isinstance(headers, Mapping) else ()
+    names = dict.fromkeys(name for text in texts if isinstance(text, str) for name in variable_names(text))
+    for name in names or (None,):
+        yield JudgeConnection(path, _HTTP, url if isinstance(url, str) else None, name, "url", "headers")
 
 
 def _kind_of(entry: object) -> str:
@@ -233,8 +253,16 @@ def _connections_in(tree: object, path: str, fixed: str | None) -> Iterator[Judg
             yield from _connections_in(item, f"{path}[{index}]", fixed)
 
 
-def definition_faults(kind: str, config: Mapping[str, Any], grader: GraderProtocol) -> Iterator[Problem]:
-    """What a suite file may contain and a grader definition sent over REST may not."""
+def definition_faults(
+    kind: str, config: Mapping[str, Any], grader: GraderProtocol, allowed: Collection[str]
+) -> Iterator[Problem]:
+    """What a suite file may contain and a grader definition sent over REST may not.
+
+    ``allowed`` are the kinds of graders that may run programs.
+    """
+    fault = _program_fault(kind, allowed)
+    if fault is not None:
+        yield Problem("type", fault)
     options: object = grader.options if isinstance(grader, DeclaredGrader) else None
     if getattr(options, "prompt_path", None) is not None:
         yield Problem("config.prompt_path", "files of the server are not read; put the text itself into prompt")
@@ -242,25 +270,44 @@ def definition_faults(kind: str, config: Mapping[str, Any], grader: GraderProtoc
         yield Problem("config.agent_file", "files of the server are not read; name an existing judge by agent_id")
     for connection in definition_connections(kind, config):
         if connection.fault is not None:
-            yield Problem(f"{connection.path}.api_key_env", connection.fault)
+            yield Problem(f"{connection.path}.{connection.key_option}", connection.fault)
 
 
 def definition_connections(kind: str, config: Mapping[str, Any]) -> Iterator[JudgeConnection]:
     """As `judge_connections`, for one grader definition."""
-    return _connections_in(config, "config", _fixed_provider(GRADER_ALIASES.get(kind, kind)))
+    return _connections_of(GRADER_ALIASES.get(kind, kind), config, "config")
 
 
-def check_graders(graders: object, egress: ServiceEgress, secrets: Secrets, caller: Caller) -> None:
-    """Refuse graders that call an address, or name a key, that the caller may not use."""
+def _program_fault(kind: str, allowed: Collection[str]) -> str | None:
+    """The reason why a grader of this kind must not run here; None if it may."""
+    kind = GRADER_ALIASES.get(kind, kind)
+    declaration = registry.get(kind) if kind in registry else None
+    if not getattr(declaration, "runs_programs", False) or kind in allowed:
+        return None
+    return (
+        f"graders of the kind {kind!r} run programs of the server; its operator allows them with --allow-grader {kind}"
+    )
+
+
+def check_graders(
+    graders: object, egress: ServiceEgress, secrets: Secrets, caller: Caller, allowed: Collection[str] = ()
+) -> None:
+    """Refuse graders that run a program, call an address, or name a key, that the caller may not use.
+
+    ``allowed`` are the kinds of graders that may run programs.
+    """
     for key, entry in graders.items() if isinstance(graders, Mapping) else ():
         kind = _kind_of(entry)
+        fault = _program_fault(kind, allowed)
+        if fault is not None:
+            raise ServiceError(Code.FORBIDDEN, f"Field 'graders.{key}': {fault}")
         if kind in registry and is_plugin_grader(kind):
             egress.check_urls_in(entry, f"graders.{key}")
     for connection in judge_connections(graders):
         if connection.base_url is not None:
-            egress.check_url(connection.base_url, "base_url")
+            egress.check_url(connection.base_url, connection.url_option)
         if connection.fault is not None:
-            message = f"Field 'api_key_env': {quote(connection.key_name)}: {connection.fault}"
+            message = f"Field {connection.key_option!r}: {quote(connection.key_name)}: {connection.fault}"
             raise ServiceError(Code.INVALID_GRADER, message)
     secrets.check(_judge_uses(graders), caller)
 
@@ -299,7 +346,9 @@ def _target_uses(target: Mapping[str, Any]) -> Iterator[SecretUse]:
 def _judge_uses(graders: object) -> Iterator[SecretUse]:
     for connection in judge_connections(graders):
         if connection.secret_name is not None:
-            yield SecretUse(connection.secret_name, connection.url, "header", f"{connection.path}.api_key_env")
+            yield SecretUse(
+                connection.secret_name, connection.url, "header", f"{connection.path}.{connection.key_option}"
+            )
 
 
 def provider_secrets() -> Iterator[BoundSecret]:
@@ -358,15 +407,18 @@ DATA_TARGETS = frozenset({"http", "openai", "anthropic", "gemini", "replay"})
 
 def suite_for_run(document: Mapping[str, Any], secrets: RunSecrets, settings: ServeSettings) -> SuiteDefinition:
     """The suite with markers for its secrets."""
-    return stored_suite(document, folder=_folder(document.get("target"), settings), secrets=secrets.target)
+    return stored_suite(document, folder=_folder(document, settings), secrets=secrets.target)
 
 
-def _folder(target: object, settings: ServeSettings) -> Path:
+def _folder(document: Mapping[str, Any], settings: ServeSettings) -> Path:
     """The base of relative paths: programs that the operator allows run in the operator's folder."""
     if settings.graders_dir is not None:
         return settings.graders_dir
+    target, graders = document.get("target"), document.get("graders")
     kind = target.get("kind") if isinstance(target, Mapping) else None
-    return _NO_FOLDER if kind in DATA_TARGETS else Path.cwd()
+    kinds = map(_kind_of, graders.values()) if isinstance(graders, Mapping) else ()
+    runs_programs = kind not in DATA_TARGETS or any(_program_fault(one, ()) is not None for one in kinds)
+    return Path.cwd() if runs_programs else _NO_FOLDER
 
 
 def limit_concurrency(choice: RunOptions, suite: SuiteDefinition, settings: ServeSettings) -> RunOptions:

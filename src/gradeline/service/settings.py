@@ -52,6 +52,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     allow_agent_net: tuple[str, ...] = ()
     allow_target: tuple[str, ...] = ()
     """Kinds of targets that are allowed over REST, in addition to those that are only data."""
+    allow_grader: tuple[str, ...] = ()
+    """Kinds of graders that run programs and are allowed over REST."""
     runs_at_once: int = 4
     engine: Literal["local", "ray"] = "local"
     """Where the cases of runs are executed."""

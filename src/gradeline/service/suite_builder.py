@@ -96,7 +96,7 @@ class SuiteBuilder:
         samples = _clustered(samples, document.get("cluster"))
         document["dataset"] = []
         document["target"] = self._target(document.get("target"), request, caller)
-        check_graders(document["graders"], self._egress, self._secrets, caller)
+        check_graders(document["graders"], self._egress, self._secrets, caller, self._settings.allow_grader)
         for key, value in (("repeats", request.repeats), ("concurrency", request.concurrency)):
             if value is not None:
                 for name in key_names("suite", key):
@@ -115,7 +115,7 @@ class SuiteBuilder:
     def build_graders(self, entries: Sequence[str | Mapping[str, Any]], caller: Caller) -> dict[str, Any]:
         """The ``graders`` of a suite, from ids or ``{id, config?, name?}``."""
         found = {one.key: _entry(one) for one in self._graders.resolve(entries)}
-        check_graders(found, self._egress, self._secrets, caller)
+        check_graders(found, self._egress, self._secrets, caller, self._settings.allow_grader)
         return found
 
     def _from_suite(self, request: EvaluationRequest) -> tuple[dict[str, Any], str | None]:

@@ -387,7 +387,16 @@ class PreviewInput(NamedTuple):
 class Previewer:
     """Runs graders once. User code runs in worker processes, judges within the egress policy."""
 
-    def __init__(self, files: GraderFolder, secrets: Secrets, egress: ServiceEgress, caller: Caller) -> None:
+    def __init__(
+        self,
+        files: GraderFolder,
+        secrets: Secrets,
+        egress: ServiceEgress,
+        caller: Caller,
+        allowed: Collection[str] = (),
+    ) -> None:
+        """``allowed`` are the kinds of graders that may run programs."""
+        self._allowed = allowed
         self._files = files
         self._secrets = secrets
         self._egress = egress
@@ -409,9 +418,9 @@ class Previewer:
 
     def _by_definition(self, grader: ResolvedGrader, preview: PreviewInput) -> Graded:
         document = {"graders": {grader.key: {"kind": grader.kind, "config": grader.config}}}
-        check_graders(document["graders"], self._egress, self._secrets, self._caller)
+        check_graders(document["graders"], self._egress, self._secrets, self._caller, self._allowed)
         access = run_access(open_secrets(document, self._secrets), self._egress)
-        resources = Resources(None, access.environment, access.policy, secrets=access.secrets)
+        resources = Resources(self._files.folder, access.environment, access.policy, secrets=access.secrets)
         bound = bind_grader(grader.kind, grader.config, resources)
         extractor = extractors.create(graders.default_extractor(grader.kind) if preview.stored else DEFAULT_EXTRACTOR)
         return wait_for(lambda _: _bounded(grader, grade_once(bound, extractor, preview.sample, preview.response)))

@@ -8,12 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradeline.errors import closest_match
+from gradeline.model.variables import fill_variables
 from gradeline.suite.document import decode_utf8
 from gradeline.suite.problems import DocumentError, KeyPath, PositionOf, SourcePosition, SuiteProblem, problem_at
-
-_REFERENCE = re.compile(r"(?P<escape>\$\$(?=\{))|\$\{(?P<name>[^{}]*+)(?P<end>\}?)")
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*+")
 
 
 class Substitution(NamedTuple):
@@ -56,45 +53,10 @@ def _walk(
         return [_walk(item, environment, position_of, (*path, index), found) for index, item in enumerate(value)]
     if not isinstance(value, str) or "${" not in value:
         return value
-
-    def fill(match: re.Match[str]) -> str:
-        if match["escape"]:
-            return "$"
-        fault = _fault(match, environment)
-        if fault:
-            found.problems.append(problem_at(position_of(path), path, fault))
-            return match[0]
-        text = environment[match["name"]]
-        if text:
-            found.secrets.add(text)
-        return text
-
-    return _REFERENCE.sub(fill, value)
-
-
-def _fault(match: re.Match[str], environment: Mapping[str, str]) -> str | None:
-    name = match["name"]
-    if not match["end"]:
-        return "'${' without '}'; write ${NAME}, or $${ for the characters themselves"
-    if not _NAME.fullmatch(name):
-        return (
-            f"{match[0]!r} is not a valid variable; write ${{NAME}}, or $${match[0][1:]} for the characters themselves"
-        )
-    if name not in environment:
-        close = closest_match(name, environment)
-        hint = f"did you mean {close}?" if close else "export it, or write it into .env in the suite's folder"
-        return f"the variable {name} is not set; {hint}"
-    if not _is_text(environment[name]):
-        return f"the value of {name} is not UTF-8"
-    return None
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    filled = fill_variables(value, environment)
+    found.secrets.update(filled.values)
+    found.problems.extend(problem_at(position_of(path), path, fault) for fault in filled.faults)
+    return filled.text
 
 
 def read_environment(folder: Path, exported: Mapping[str, str] | None = None) -> DotEnv:

@@ -49,6 +49,8 @@ from gradeline.verdict import Gate, read_gate
 
 _KEYS = (*keys_of(SuiteFile), *(alias.spelling for alias in aliases_of("suite")))
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+_SHARED_KEYS = ("timeout", "memory")
+"""Keys of every grader that are options of some kinds."""
 _PRICE = "a mapping such as {input: 0.15, output: 0.60} in US dollars per million tokens"
 
 S = TypeVar("S", bound=Config)
@@ -372,6 +374,8 @@ class _Reader:
             timeout = self._check_builtin(kind, options, path, entry)
             if timeout is not None:
                 known.pop("timeout", None)
+            if "memory" in options:
+                entry = {name: value for name, value in entry.items() if name != "memory"}
         else:
             for name in options:
                 message = _misspelt(name) or "a custom grader takes no options; it reads sample.metadata"
@@ -472,11 +476,11 @@ class _Reader:
         if not issubclass(declaration, graders.DeclaredGrader):
             return None
         nested = entry["config"] if isinstance(entry.get("config"), dict) else {}
-        if "timeout" in declaration.option_names() and "timeout" in entry:
-            # a key of every grader, which is also an option of this kind
-            if "timeout" in nested:
-                self._fault((*path, "timeout"), "is written both inside 'config' and next to it; keep one")
-            options["timeout"] = entry["timeout"]
+        for name in _SHARED_KEYS:
+            if name in declaration.option_names() and name in entry:
+                if name in nested:
+                    self._fault((*path, name), "is written both inside 'config' and next to it; keep one")
+                options[name] = entry[name]
         reading = declaration.read(options, "")
         for problem in (*reading.problems, *reading.unknown):
             key = str(next(_steps(problem.path), ""))

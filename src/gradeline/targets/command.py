@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from secrets import token_hex
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -21,152 +17,8 @@ from gradeline.targets.answer import AnswerReader, ResponseMap, decode, parse, r
 from gradeline.targets.answer_values import with_workers
 from gradeline.targets.base import EXCERPT, DeclaredTarget, TargetConfig, hide, json_spellings, tail
 from gradeline.targets.template import PlaceholderValues, fill_text, placeholder_faults, placeholders
-from gradeline.usercode.process_control import TOKEN_VARIABLE, exit_description, kill_by_token, kill_tree
-
-_PIECE = 65_536
-_PATIENCE = 5.0
-_AGAIN = 0.2
-
-Sink = Callable[[bytes], None]
-"""Receives a chunk of standard output; an exception ends the program."""
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A program to run without a shell. ``name`` appears in messages."""
-
-    name: str
-    arguments: Sequence[str]
-    environment: Mapping[str, str]
-    folder: str | None
-    seconds: float
-
-
-class ProgramExit(NamedTuple):
-    """The exit code of a program, and the end of its standard error."""
-
-    code: int
-    errors: bytes
-
-
-async def run_program(program: Program, text: str, sink: Sink) -> ProgramExit:
-    """Run the program with the text as its standard input.
-
-    `AgentError` if it cannot be started or does not end in time. If this call fails or is cancelled, the program is
-    killed with all its child processes.
-    """
-    token = token_hex(16)
-    try:
-        process = await _started(program, token)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise AgentError("connect", f"{program.name} could not be started: {reason}") from None
-    whole = False
-    reading = asyncio.create_task(_read(process.stdout, sink))
-    listening = asyncio.create_task(_read_end(process.stderr))
-    feeding = asyncio.create_task(_feed(process.stdin, text))
-    try:
-        async with asyncio.timeout(program.seconds):
-            _, errors, _ = await asyncio.gather(reading, listening, feeding)
-            code = await process.wait()
-        whole = True
-    except TimeoutError:
-        message = f"{program.name} did not end within {program.seconds:g} s and was killed"
-        raise AgentError("timeout", message) from None
-    finally:
-        if not whole:
-            for task in (reading, listening, feeding):
-                task.cancel()
-            await asyncio.wait((reading, listening, feeding))
-            await _end(process, token)
-    return ProgramExit(code, errors)
-
-
-async def _started(program: Program, token: str) -> asyncio.subprocess.Process:
-    starting = asyncio.create_task(
-        asyncio.create_subprocess_exec(
-            *program.arguments,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            cwd=program.folder,
-            env={**program.environment, TOKEN_VARIABLE: token},
-            start_new_session=True,
-        )
-    )
-    starting.add_done_callback(_expect_a_broken_pipe)
-    try:
-        await asyncio.wait((starting,))
-    except asyncio.CancelledError:
-        # cancelled before the pipes exist, asyncio waits for their end for ever, unless it is cancelled again
-        while not starting.done():
-            starting.cancel()
-            await asyncio.wait((starting,), timeout=_AGAIN)
-        if not starting.cancelled() and starting.exception() is None:
-            await _end(starting.result(), token)
-        else:
-            kill_by_token(token)
-        raise
-    return starting.result()
-
-
-def _expect_a_broken_pipe(starting: asyncio.Task[asyncio.subprocess.Process]) -> None:
-    """Suppress asyncio's report (in Python 3.11.2) about a program that ended without reading its input.
-
-    It is only suppressed if something waits for the pipe's end, and that wait must not be cancelled.
-    """
-    if starting.cancelled() or starting.exception() is not None or (stream := starting.result().stdin) is None:
-        return
-    asking = stream.wait_closed()
-    with suppress(StopIteration, OSError):
-        closed: asyncio.Future[None] = asking.send(None)
-        closed.add_done_callback(lambda end: end.cancelled() or end.exception())
-    asking.close()
-
-
-async def _read(stream: asyncio.StreamReader | None, sink: Sink) -> None:
-    while stream is not None and (piece := await stream.read(_PIECE)):
-        sink(piece)
-
-
-async def _read_end(stream: asyncio.StreamReader | None) -> bytes:
-    """Read everything and return the end."""
-    end = b""
-    while stream is not None and (piece := await stream.read(_PIECE)):
-        end = (end + piece)[-2 * EXCERPT :]
-    return end
-
-
-async def _feed(stream: asyncio.StreamWriter | None, text: str) -> None:
-    if stream is None:
-        return
-    # a program may end, or close its input, without having read it
-    with suppress(BrokenPipeError, ConnectionResetError):
-        stream.write(text.encode(errors="replace"))
-        await stream.drain()
-    # not awaited: if that were cancelled, asyncio would close the transport twice
-    stream.close()
-
-
-async def _end(process: asyncio.subprocess.Process, token: str) -> None:
-    """Kill the process with all its children, and close its pipes."""
-
-    def kill() -> None:
-        kill_tree(process.pid)
-        # unlike a worker it is no subreaper, so orphans may have left its subtree
-        kill_by_token(token)
-
-    if process.returncode is None:
-        await asyncio.to_thread(kill)
-    else:
-        await asyncio.to_thread(kill_by_token, token)
-    if process.stdin is not None:
-        process.stdin.close()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_PATIENCE):
-            # a pipe is only closed once it is read to its end
-            await asyncio.gather(_read_end(process.stdout), _read_end(process.stderr), process.wait())
-
+from gradeline.usercode.process_control import exit_description
+from gradeline.usercode.programs import Program, run_program
 
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "AUTH")
 
@@ -306,7 +158,7 @@ class CommandTarget(DeclaredTarget[CommandConfig]):
                 raise AgentError("too_large", f"{self._program} wrote more than {self.options.max_output:,} bytes")
 
         program = Program(self._program, arguments, self._environment, self._folder, self.options.timeout)
-        ended = await run_program(program, text, keep)
+        ended = await run_program(program, text.encode(errors="replace"), keep)
         if ended.code != 0:
             stderr = tail(ended.errors, self.hidden)
             raise AgentError(

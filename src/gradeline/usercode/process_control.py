@@ -228,3 +228,20 @@ def exit_description(returncode: int) -> str:
         return signal.Signals(-returncode).name
     except ValueError:
         return f"signal {-returncode}"
+
+
+_ALLOCATION_FAILED = (
+    "MemoryError",
+    "std::bad_alloc",
+    "OutOfMemoryError",
+    "Cannot allocate memory",
+    "Out of memory",
+    "out of memory",
+    "memory allocation of",
+)
+"""What native code and interpreters print before they end a process that could not get memory."""
+
+
+def allocation_failure(output: str) -> str | None:
+    """The sign in the output of a process that it could not get memory; None if there is none."""
+    return next((sign for sign in _ALLOCATION_FAILED if sign in output), None)

@@ -19,6 +19,7 @@ from gradeline.usercode.output import OutputFile, output_file
 from gradeline.usercode.process_control import (
     TOKEN_VARIABLE,
     OomKillCounter,
+    allocation_failure,
     exit_description,
     format_size,
     kill_by_token,
@@ -49,16 +50,6 @@ del sys.modules["typing_extensions"]
 from gradeline.usercode.worker import main
 main(*map(int, sys.argv[1:]))
 """
-
-
-_ALLOCATION_FAILED = (
-    "MemoryError",
-    "std::bad_alloc",
-    "Cannot allocate memory",
-    "out of memory",
-    "memory allocation of",
-)
-"""What native code prints before it ends a process that could not get memory."""
 
 
 class WorkerProcess:
@@ -169,7 +160,7 @@ class WorkerProcess:
             return None
         if self.returncode == -signal.SIGKILL:
             return "the system's out-of-memory killer ended it" if oom_kills.new_kill() else None
-        found = next((sign for sign in _ALLOCATION_FAILED if sign in self.output_tail), None)
+        found = allocation_failure(self.output_tail)
         if found is None or not memory_limit:
             return None
         return f"{found!r} at its limit of {format_size(memory_limit)}; raise it with memory:"

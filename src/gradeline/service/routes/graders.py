@@ -205,7 +205,13 @@ def _preview(request: Request, grader_id: str, body: PreviewRequest) -> Score:
         raise ServiceError(Code.MISSING_FIELD, "Field 'agent_response' is required, or 'evaluation_id' and 'result_id'")
     else:
         preview = preview_texts(body.agent_response, body.expected_output, body.input)
-    previewer = Previewer(_graders(request).files, service.secrets, service.egress, caller_of(request))
+    previewer = Previewer(
+        _graders(request).files,
+        service.secrets,
+        service.egress,
+        caller_of(request),
+        service.settings.allow_grader,
+    )
     return previewer.score(grader, preview)
 
 

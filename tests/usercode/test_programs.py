@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from gradeline.engine import lifecycle
-from gradeline.targets.command import Program, run_program
+from gradeline.usercode.programs import Program, run_program
 
 TURNS = 40
 GUARD = 20
@@ -19,7 +19,7 @@ GUARD = 20
 async def _given_up_after(turns: int) -> bool:
     """Whether the call ends if everything is cancelled after this number of turns of the event loop."""
     program = Program("cat", ("cat",), dict(os.environ), None, 60.0)
-    running = asyncio.create_task(run_program(program, "text", lambda _: None))
+    running = asyncio.create_task(run_program(program, b"text", lambda _: None))
     for _ in range(turns):
         await asyncio.sleep(0)
     for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as an event loop does that is interrupted
@@ -43,7 +43,7 @@ def test_a_program_can_exit_without_reading_its_input(caplog: pytest.LogCaptureF
     async def main() -> None:
         for arguments in (("true",), ("sh", "-c", "exec 0<&-; sleep 0.05")):
             ended = await run_program(
-                Program("it", arguments, dict(os.environ), None, 60.0), "x" * 1_000_000, lambda _: None
+                Program("it", arguments, dict(os.environ), None, 60.0), b"x" * 1_000_000, lambda _: None
             )
             assert ended.code == 0
 
