@@ -26,6 +26,7 @@ GATES: dict[str, dict[str, Any]] = {
     "regression": {"kind": "regression", "metric_key": "right", "baseline": "best", "margin": 0.2},
     "consistency": {"kind": "consistency", "metric_key": "right", "k": 2, "n": 2, "op": "gte", "value": 0.5},
     "pass_hat": {"kind": "consistency", "metric_key": "right", "pass_hat": 2, "op": "gte", "value": 0.5},
+    "pass_at": {"kind": "consistency", "metric_key": "right", "pass_at": 2, "op": "gte", "value": 0.5},
 }  # fmt: skip
 SITUATIONS = {
     "good": ("a{n}", 0),

@@ -48,6 +48,7 @@ def test_with_more_repeats_than_n_every_choice_of_them_counts(tries: int, passed
         assert result(scores, k=size, n=size).observed == pytest.approx(pass_hat_k(tries, passed, size))
         assert result(scores, k=1, n=size).observed == pytest.approx(pass_at_k(tries, passed, size))
         assert result(scores, pass_hat=size).observed == pytest.approx(pass_hat_k(tries, passed, size))
+        assert result(scores, pass_at=size).observed == pytest.approx(pass_at_k(tries, passed, size))
 
 
 def test_pass_hat_is_the_mean_over_cases() -> None:
@@ -55,6 +56,24 @@ def test_pass_hat_is_the_mean_over_cases() -> None:
     assert result(scores, pass_hat=2, value=0.75).observed == pytest.approx((0.5 + 1.0) / 2)
     assert result(scores, pass_hat=2, value=0.75).reasons == ("exact: pass^2 over 2 cases 0.75 ≥ 0.75 is true",)
     assert result(scores, pass_hat=2, value=0.76).result == "fail"
+
+
+def test_pass_at_is_the_mean_over_cases() -> None:
+    scores = column([1.0, 0.0, 0.0, 0.0], [0.0] * 4)
+    judged = result(scores, pass_at=2, value=0.25)
+    assert (judged.observed, judged.aggregation) == (pytest.approx(0.25), "pass_at_2")
+    assert judged.reasons == ("exact: pass@2 over 2 cases 0.25 ≥ 0.25 is true",)
+    assert result(scores, pass_at=2, value=0.3).result == "fail"
+    assert result(column([1.0], [1.0]), pass_at=2).result == "undecided"
+
+
+def test_only_one_form_of_the_gate_can_be_set() -> None:
+    fields = {"kind": "consistency", "op": "gte", "value": 0.5}
+    reading = read_gate({**fields, "pass_at": 2, "pass_hat": 2, "n": 3}, ["exact"])
+    assert [str(problem) for problem in reading.problems] == [
+        "n: conflicts with pass_hat; keep either k and n, or pass_hat",
+        "pass_at: conflicts with pass_hat; keep either pass_at, or pass_hat",
+    ]
 
 
 def test_a_repeat_passes_at_1_or_at_the_threshold() -> None:
@@ -145,7 +164,7 @@ class TestFailedCalls:
 @pytest.mark.parametrize(
     ("fields", "problems"),
     [
-        ({}, ["k: is required: set k and n (k of n repeats pass), or pass_hat"]),
+        ({}, ["k: is required: set k and n (k of n repeats pass), pass_hat or pass_at"]),
         ({"k": 2}, ["n: is required: k of n repeats"]),
         ({"n": 2}, ["k: is required: k of n repeats"]),
         ({"k": 3, "n": 2}, ["k: 3 of 2 repeats can never pass; k is at most n"]),
@@ -163,7 +182,7 @@ class TestFailedCalls:
         ({"pass_hat": 2, "value": None}, ["value: expected a number, got None"]),
         ({"pass_hat": 2, "metric_key": "exat"}, ["metric_key: no grader 'exat'; did you mean 'exact'?"]),
         ({"pass_hat": 2, "metric_key": 3}, ["metric_key: expected the name of a grader, got 3"]),
-        ({"pass_hat": 2, "pass_at": 2}, ["pass_at: unknown option; did you mean 'pass_hat'?"]),
+        ({"pass_hat": 2, "pass_on": 2}, ["pass_on: unknown option; did you mean 'pass_at'?"]),
     ],
 )
 def test_bad_input_is_named(fields: dict[str, Any], problems: list[str]) -> None:

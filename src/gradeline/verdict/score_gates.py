@@ -258,7 +258,9 @@ class _Requirement(NamedTuple):
 
 
 class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
-    """A bound on the share of cases in which k of n repeats pass, or on pass^k, the chance that all of k pass.
+    """A bound on the share of cases in which k of n repeats pass, on pass^k or on pass@k.
+
+    pass^k is the chance that all of k repeats pass, pass@k the chance that at least one of them does.
 
     A case with fewer scored repeats is left out and lowers the coverage. A case with more repeats counts with the
     share of its n-subsets in which k pass.
@@ -271,6 +273,10 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
         _Count | UnsetType,
         described("Instead of k and n: number of repeats that must all pass (pass^k).", expected=_COUNT),
     ] = UNSET
+    pass_at: Annotated[
+        _Count | UnsetType,
+        described("Instead of k and n: number of repeats of which at least one must pass (pass@k).", expected=_COUNT),
+    ] = UNSET
     pass_threshold: Annotated[
         float | UnsetType,
         described("Minimum score of a passing repeat (default as graded).", expected="a number"),
@@ -279,12 +285,14 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
     value: Annotated[float, described("Share of cases; a fraction up to 1, a percentage above.", expected="a number")]
 
     def faults(self) -> Iterator[Problem]:
-        if self.pass_hat is not UNSET:
-            for name in ("k", "n"):
+        form = next((name for name in ("pass_hat", "pass_at") if getattr(self, name) is not UNSET), None)
+        if form is not None:
+            for name in ("k", "n", *(("pass_at",) if form == "pass_hat" else ())):
                 if getattr(self, name) is not UNSET:
-                    yield Problem(name, "conflicts with pass_hat; keep either k and n, or pass_hat")
+                    other = "pass_at" if name == "pass_at" else "k and n"
+                    yield Problem(name, f"conflicts with {form}; keep either {other}, or {form}")
         elif self.k is UNSET and self.n is UNSET:
-            yield Problem("k", "is required: set k and n (k of n repeats pass), or pass_hat")
+            yield Problem("k", "is required: set k and n (k of n repeats pass), pass_hat or pass_at")
         elif self.k is UNSET or self.n is UNSET:
             yield Problem("k" if self.k is UNSET else "n", "is required: k of n repeats")
         elif self.k > self.n:
@@ -297,11 +305,15 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
     def requirement(self) -> _Requirement:
         if self.k is not UNSET and self.n is not UNSET:
             return _Requirement(self.k, self.n)
+        if self.pass_at is not UNSET:
+            return _Requirement(1, self.pass_at)
         every = 1 if self.pass_hat is UNSET else self.pass_hat
         return _Requirement(every, every)
 
     @property
     def named(self) -> str:
+        if self.pass_at is not UNSET:
+            return f"pass_at_{self.pass_at}"
         return f"{self.k}_of_{self.n}" if self.pass_hat is UNSET else f"pass_hat_{self.pass_hat}"
 
     @property
@@ -361,6 +373,8 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
         over = "1 case" if cases == 1 else f"{cases} cases" if isinstance(cases, int) else str(cases)
         if self.pass_hat is not UNSET:
             return f"pass^{self.pass_hat} over {over}"
+        if self.pass_at is not UNSET:
+            return f"pass@{self.pass_at} over {over}"
         return f"share of {over} with {self.k} of {self.n} repeats passed"
 
 
