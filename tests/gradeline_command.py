@@ -1,12 +1,14 @@
 """Runs the ``gradeline`` command as a process that need not import the program first.
 
 One process, the template, has imported the command line; each command is a fork of it. That saves a third of a second
-of computing for each of some thousand commands. Everything else is as with ``subprocess.run``: own process, working
-directory, environment, pipes and exit code. Tests of start-up, of memory and of signals start the command itself.
+of computing for each of some thousand commands, and most of a second for each server. Everything else is as with
+``subprocess``: own process and session, working directory, environment, pipes and exit code. Tests of start-up and of
+memory start the command itself.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -14,9 +16,16 @@ import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any, Literal, overload
+from select import select
+from threading import Thread
+from time import monotonic
+from types import TracebackType
+from typing import IO, Any, Literal, Self, TypeAlias, overload
+
+from gradeline import failpoints
 
 COMMAND = str(Path(sys.executable).with_name("gradeline"))
 _COMMAND_LINE = ("commands", "execute", "run", "show", "export", "compare")
@@ -26,6 +35,10 @@ _MODULES = (
     *("gradeline.parsing.jmespath", "rich.console", "rich.markup", "rich.table", "yaml"),
 )
 """What most commands load; any other module is imported in the fork."""
+_SERVICE = ("gradeline.cli.serve", "gradeline.service.app", "gradeline.service.server", "gradeline.service.telemetry")
+"""What a server loads; the template imports it before the first one."""
+_ANY_WAY = {"PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"}
+"""Settings of Python that no test is about; images for containers have them."""
 
 
 @overload
@@ -70,13 +83,155 @@ def run_command(
     """
     variables = dict(os.environ) if env is None else env
     given = input.encode() if isinstance(input, str) else input
-    code, out, err = _ended(command, cwd or Path.cwd(), variables, given, stdout, timeout)
+    if not _can_fork(command, variables):
+        done = subprocess.run(
+            command, cwd=cwd, env=variables, input=given, stdout=stdout, stderr=subprocess.PIPE, timeout=timeout
+        )
+        code, out, err = done.returncode, done.stdout or b"", done.stderr
+    else:
+        code, out, err = _run(command, cwd or Path.cwd(), variables, given, stdout, timeout)
     if text:
         return subprocess.CompletedProcess(command, code, out.decode(), err.decode())
     return subprocess.CompletedProcess(command, code, out, err)
 
 
-def _ended(
+def start_command(
+    command: list[str],
+    *,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdout: IO[Any] | int = subprocess.PIPE,
+    stderr: IO[Any] | int = subprocess.PIPE,
+    setup: str = "",
+) -> AnyCommand:
+    """Start a command that begins with ``gradeline``, in a session of its own; its input is empty.
+
+    ``setup`` is Python that its process executes first.
+    """
+    variables = dict(os.environ if env is None else env)
+    if _can_fork(command, variables):
+        return StartedCommand(command, cwd or Path.cwd(), variables, stdout, stderr, setup)
+    arguments = [sys.executable, "-c", f"{setup}\nfrom gradeline.cli import main\nmain()", *command[1:]]
+    return subprocess.Popen(
+        arguments if setup else command,
+        cwd=cwd,
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
+
+
+class StartedCommand:
+    """A fork of the template; as `subprocess.Popen`."""
+
+    def __init__(
+        self,
+        command: list[str],
+        cwd: str | Path,
+        variables: dict[str, str],
+        stdout: IO[Any] | int,
+        stderr: IO[Any] | int,
+        setup: str,
+    ) -> None:
+        self.args = command
+        self.returncode: int | None = None
+        self._output = ["", ""]
+        self._readers: list[Thread] = []
+        with ExitStack() as opened:
+            nothing, _ = _target(subprocess.DEVNULL, opened)
+            out, self.stdout = _target(stdout, opened)
+            err, self.stderr = _target(stderr, opened)
+            request = {"command": command, "cwd": str(cwd), "env": variables, "setup": setup}
+            self._fork = _Fork(request, [nothing, out, err])
+        self.pid = self._fork.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+        self.wait()
+
+    def poll(self) -> int | None:
+        """The exit code if it has ended."""
+        with suppress(TimeoutError):
+            self._await(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end; returns the exit code."""
+        try:
+            return self._await(timeout)
+        except TimeoutError:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0) from None
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """What it has printed, after its end. After a timeout, a second call returns everything."""
+        end = None if timeout is None else monotonic() + timeout
+        if not self._readers:
+            self._readers = [Thread(target=self._read, args=(n,), daemon=True) for n in range(2)]
+            for reader in self._readers:
+                reader.start()
+        for reader in self._readers:
+            reader.join(None if end is None else max(0, end - monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+        self.wait(None if end is None else max(0, end - monotonic()))
+        self._close()
+        return self._output[0], self._output[1]
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            self._fork.signal(number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _await(self, timeout: float | None) -> int:
+        if self.returncode is None:
+            self.returncode = self._fork.exit_code(timeout)
+        return self.returncode
+
+    def _read(self, number: int) -> None:
+        stream = (self.stdout, self.stderr)[number]
+        if stream is not None and not stream.closed:
+            self._output[number] = stream.read()
+
+    def _close(self) -> None:
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+
+
+AnyCommand: TypeAlias = subprocess.Popen[str] | StartedCommand
+
+
+def _target(wanted: IO[Any] | int, opened: ExitStack) -> tuple[int, IO[str] | None]:
+    """The descriptor for the command's output, and where this process reads it."""
+    if wanted == subprocess.PIPE:
+        read, write = os.pipe()
+        opened.callback(os.close, write)
+        return write, os.fdopen(read, encoding="utf-8")
+    if wanted == subprocess.DEVNULL:
+        null = os.open(os.devnull, os.O_RDWR)
+        opened.callback(os.close, null)
+        return null, None
+    return wanted if isinstance(wanted, int) else wanted.fileno(), None
+
+
+def _can_fork(command: list[str], variables: Mapping[str, str]) -> bool:
+    return command[0] == COMMAND and not any(name.startswith("PYTHON") for name in variables.keys() - _ANY_WAY)
+
+
+def _run(
     command: list[str],
     cwd: str | Path,
     variables: dict[str, str],
@@ -84,34 +239,59 @@ def _ended(
     stdout: IO[Any] | int,
     timeout: float,
 ) -> tuple[int, bytes, bytes]:
-    if command[0] != COMMAND or any(name.startswith("PYTHON") for name in variables):
-        done = subprocess.run(
-            command, cwd=cwd, env=variables, input=given, stdout=stdout, stderr=subprocess.PIPE, timeout=timeout
-        )
-        return done.returncode, done.stdout or b"", done.stderr
-    request = json.dumps({"command": command, "cwd": str(cwd), "env": variables}).encode()
     with (
         tempfile.TemporaryFile() as standard_in,
         tempfile.TemporaryFile() as out,
         tempfile.TemporaryFile() as err,
-        socket.socket(socket.AF_UNIX) as link,
     ):
         standard_in.write(given)
         standard_in.seek(0)
         target = out.fileno() if stdout == subprocess.PIPE else stdout if isinstance(stdout, int) else stdout.fileno()
-        link.settimeout(timeout)
-        link.connect(_template.address)
-        socket.send_fds(link, [len(request).to_bytes(4, "big")], [standard_in.fileno(), target, err.fileno()])
-        link.sendall(request)
-        pid = int.from_bytes(_received(link, 4), "big")
+        request = {"command": command, "cwd": str(cwd), "env": variables, "setup": ""}
+        fork = _Fork(request, [standard_in.fileno(), target, err.fileno()])
         try:
-            status = int.from_bytes(_received(link, 4), "big")
+            code = fork.exit_code(timeout)
         except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
+            fork.signal(signal.SIGKILL)
+            fork.exit_code(None)
             raise subprocess.TimeoutExpired(command, timeout) from None
         out.seek(0)
         err.seek(0)
-        return os.waitstatus_to_exitcode(status), out.read(), err.read()
+        return code, out.read(), err.read()
+
+
+class _Fork:
+    """A process that the template has forked: its ID, signals to it, and its exit code."""
+
+    def __init__(self, request: dict[str, Any], descriptors: list[int]) -> None:
+        self._link = socket.socket(socket.AF_UNIX)
+        try:
+            self._link.connect(_template.address)
+            message = json.dumps(request).encode()
+            socket.send_fds(self._link, [len(message).to_bytes(4, "big")], descriptors)
+            self._link.sendall(message)
+            # the template made this handle before it could collect the process: no other one has the ID
+            head, handles, _, _ = socket.recv_fds(self._link, 4, 1)
+            if not head:
+                raise EOFError("the template of commands has ended")
+        except BaseException:
+            self._link.close()
+            raise
+        self.pid = int.from_bytes(head, "big")
+        self._handle = handles[0]
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._handle, number)
+
+    def exit_code(self, timeout: float | None) -> int:
+        """Wait for the end; `TimeoutError`."""
+        if not select([self._link], [], [], timeout)[0]:
+            raise TimeoutError
+        with self._link:
+            status = int.from_bytes(_received(self._link, 4), "big")
+        os.close(self._handle)
+        return os.waitstatus_to_exitcode(status)
 
 
 def _received(link: socket.socket, size: int) -> bytes:
@@ -151,20 +331,21 @@ _template = _Template()
 
 def _serve(listener: socket.socket) -> None:
     """Fork for each request; returns in the forks alone."""
-    import importlib
-    import select
-
     for name in _MODULES:
         importlib.import_module(name)
     waiting: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        for ready in select.select([sys.stdin, listener, *waiting], [], [])[0]:
+        readable: list[Any] = select([sys.stdin, listener, *waiting], [], [])[0]
+        for ready in readable:
             if ready is sys.stdin:
                 os._exit(0)
             elif ready is listener:
                 link, _ = listener.accept()
                 head, descriptors, _, _ = socket.recv_fds(link, 4, 3)
                 request = json.loads(_received(link, int.from_bytes(head, "big")))
+                if "serve" in request["command"][1:2]:
+                    for name in _SERVICE:
+                        importlib.import_module(name)
                 pid = os.fork()
                 if pid == 0:
                     for handle, (_, other) in waiting.items():
@@ -176,8 +357,10 @@ def _serve(listener: socket.socket) -> None:
                     return
                 for descriptor in descriptors:
                     os.close(descriptor)
-                link.sendall(pid.to_bytes(4, "big"))
-                waiting[os.pidfd_open(pid)] = pid, link
+                handle = os.pidfd_open(pid)
+                waiting[handle] = pid, link
+                with suppress(BrokenPipeError):
+                    socket.send_fds(link, [pid.to_bytes(4, "big")], [handle])
             else:
                 pid, link = waiting.pop(ready)
                 os.close(ready)
@@ -187,7 +370,7 @@ def _serve(listener: socket.socket) -> None:
 
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
-    os.setpgid(0, 0)
+    os.setsid()
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
         os.close(descriptor)
@@ -196,6 +379,8 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.environ.update(request["env"])
     sys.argv = request["command"]
     sys.path[0] = str(Path(COMMAND).parent)
+    importlib.reload(failpoints)  # it reads the environment
+    exec(request["setup"], {})
 
 
 if __name__ == "__main__":

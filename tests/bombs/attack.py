@@ -21,6 +21,7 @@ from threading import Event, Thread
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from corpus import GraderBomb, grader_bombs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ from typing import Any
 import pytest
 
 from gradeline.testing.fake_judge import FakeJudge, Truth, with_mark
+from gradeline_command import COMMAND, run_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 CASES = 20
 GATE = {"kind": "simple", "metric_key": "better", "aggregation": "accuracy", "op": "gte", "value": 0.5}
 SENTENCE = "order decided 20 of 20 (shown first 20, second 0; p 2e-6): the judge is position biased"
@@ -28,9 +27,7 @@ def judge() -> Iterator[FakeJudge]:
 
 def gradeline(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    return subprocess.run(
-        [COMMAND, *arguments], cwd=folder, capture_output=True, text=True, env=environment, check=False
-    )
+    return run_command([COMMAND, *arguments], cwd=folder, text=True, env=environment)
 
 
 def words(done: subprocess.CompletedProcess[str]) -> str:

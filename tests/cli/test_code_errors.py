@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -93,7 +92,7 @@ def test_user_code_that_prints_does_not_break_json_output(tmp_path: Path) -> Non
     (tmp_path / "agent.py").write_text("def answer(text):\n    print('said', text)\n    return text")
     (tmp_path / "graders.py").write_text(GRADERS)
     command = [COMMAND, "run", "suite.yaml", "--json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_command(command, cwd=tmp_path, text=True)
     assert json.loads(done.stdout)["summary"]["responses"]["success"] == 3
     assert "said tea\n" in done.stderr
 
@@ -114,6 +113,6 @@ def test_code_that_ends_the_process_while_it_loads_is_named(tmp_path: Path, isol
     (tmp_path / "agent.py").write_text("import os\n\nos._exit(3)\n")
     (tmp_path / "graders.py").write_text(GRADERS)
     command = [COMMAND, "validate", "suite.yaml"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_command(command, cwd=tmp_path, text=True)
     assert done.returncode == 2
     assert f"{tmp_path}/agent.py:3: target.function: " in done.stdout + done.stderr

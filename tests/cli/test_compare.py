@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +13,8 @@ import pytest
 from gradeline.cli import run_cli as gradeline
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample, Storage
 from gradeline.store import open_storage
+from gradeline_command import COMMAND, run_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 HOSTILE = "evil\x1b[31m\n0.99 \u202e[bold]case"
 
 
@@ -185,9 +182,7 @@ def test_invalid_usage_exits_with_2(
 def test_the_installed_command(store: str) -> None:
     put(store, "base", passing(200))
     put(store, "cand", passing(240))
-    done = subprocess.run(
-        [COMMAND, "compare", "base", "cand"], capture_output=True, text=True, env=dict(os.environ), check=False
-    )
+    done = run_command([COMMAND, "compare", "base", "cand"], text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("decision: better (exact)\n")
 

@@ -29,6 +29,7 @@ from gradeline.model import (
     Usage,
 )
 from gradeline.store import open_storage
+from gradeline_command import COMMAND, run_command
 
 HOSTILE = "evil\x1b[31m\n0.99 \u202e[bold]run"
 SUITE = {
@@ -89,8 +90,7 @@ def require_duckdb() -> None:
 
 def compared(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own: this one would report what DuckDB leaves behind when it ends."""
-    command = [sys.executable, "-m", "gradeline", "compare", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return run_command([COMMAND, "compare", *arguments], text=True)
 
 
 READ_PARQUET = """

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,8 +16,8 @@ import pytest
 
 from gradeline.model import Record
 from gradeline.store import Run, SqliteStorage
+from gradeline_command import COMMAND, AnyCommand, start_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 GUARD = 60
 MARK = "GRADELINE_TEST_MARK"
 
@@ -62,7 +60,7 @@ class Agent(ThreadingHTTPServer):
         self.may_answer.set()
         self.refused: set[str] = set()
 
-    def wait_for(self, calls: int, running: subprocess.Popen[str]) -> None:
+    def wait_for(self, calls: int, running: AnyCommand) -> None:
         """Wait until this number of calls has arrived, or the calling process has ended."""
         for _ in range(calls):
             while not self.arrived.acquire(timeout=0.2):
@@ -112,7 +110,7 @@ class CommandResult(NamedTuple):
         return json.loads(self.out)
 
 
-_STARTED: list[subprocess.Popen[str]] = []
+_STARTED: list[AnyCommand] = []
 
 
 @pytest.fixture(autouse=True)
@@ -129,23 +127,15 @@ def _ended() -> Iterator[None]:
     _STARTED.clear()
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(folder: Path, *arguments: str) -> AnyCommand:
     """As a terminal starts it: in a group of its own, which Ctrl-C goes to."""
     stored = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
-    running = subprocess.Popen(
-        [COMMAND, *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**stored, "NO_COLOR": "1", MARK: str(folder)},
-        start_new_session=True,
-    )
+    running = start_command([COMMAND, *arguments], cwd=folder, env={**stored, "NO_COLOR": "1", MARK: str(folder)})
     _STARTED.append(running)
     return running
 
 
-def end(running: subprocess.Popen[str]) -> CommandResult:
+def end(running: AnyCommand) -> CommandResult:
     out, err = running.communicate(timeout=GUARD)
     return CommandResult(running.returncode, out, err)
 
@@ -211,7 +201,7 @@ SLOW_GRADER = '  slow: {kind: tool, function: "asking.py:slow", timeout: 50}'
 class TestInterrupts:
     CASES = 10
 
-    def started(self, folder: Path, agent: Agent, target: str, at_once: int) -> subprocess.Popen[str]:
+    def started(self, folder: Path, agent: Agent, target: str, at_once: int) -> AnyCommand:
         """A run whose agent has received the maximum number of concurrent calls, and does not answer."""
         write(folder, agent, target)
         write_cases(folder, self.CASES)

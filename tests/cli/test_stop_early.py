@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gradeline.cli.progress import ProgressLine
 from gradeline.engine.plan import LookReport, ProgressCount
+from gradeline_command import COMMAND, run_command
 
 
 def test_the_progress_line_shows_the_last_look() -> None:
@@ -30,7 +29,6 @@ def test_without_a_baseline_stop_early_is_refused_with_the_remedy(
         "graders: {right: {kind: contains}}\n"
     )
     Path("a.jsonl").write_text('{"id": "1", "text": "1"}')
-    command = [str(Path(sys.executable).with_name("gradeline")), "run", "suite.yaml", "--stop-early"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_command([COMMAND, "run", "suite.yaml", "--stop-early"], text=True)
     assert done.returncode == 2
     assert "--stop-early: needs a run to compare with: name one with --baseline RUN" in done.stderr

@@ -9,7 +9,6 @@ import pty
 import re
 import struct
 import subprocess
-import sys
 import termios
 from io import StringIO
 from pathlib import Path
@@ -19,8 +18,8 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from gradeline.cli.terminal import TableColumn, print_table
+from gradeline_command import COMMAND, run_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 NAMES = ("exact", "the_answer_mentions_the_capital_by_its_local_name", "首都が正しいかどうかを確認する")
 SUITE = f"""\
 name: capitals of many countries, asked in many ways
@@ -41,7 +40,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     cases = [{"id": f"{name}-asked-in-the-morning", "input": name, "ground_truth": name} for name in ("Paris", "Oslo")]
     (folder / "cases.jsonl").write_text("".join(f"{json.dumps(case)}\n" for case in cases))
     for _ in range(2):
-        subprocess.run([COMMAND, "run", "suite.yaml"], cwd=folder, capture_output=True, check=True)
+        run_command([COMMAND, "run", "suite.yaml"], cwd=folder).check_returncode()
     return folder
 
 

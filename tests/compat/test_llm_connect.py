@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from gradeline import adapters, compat, judges, ledger
 from gradeline.compat.stand_ins import TABLES
+from gradeline_command import COMMAND, run_command
 
 JUDGES = ["GradingResult", "Judge", "BaselineGrader", "ExactMatchJudge", "EmbeddingSimilarityJudge", "LLMJudge", "PairedGrader"]  # fmt: skip
 ADAPTERS = ["LLMAdapter", "LLMResponse", "RunConfig", "EmbeddingAdapter", "BudgetTracker"]
@@ -95,10 +95,7 @@ def test_it_works_in_suite_code(tmp_path: Path) -> None:
         "target: {kind: python, function: 'agent.py:answer'}\n"
         "graders: {same: {kind: tool, function: same}}\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "gradeline", "run", "suite.yaml", "--store", "memory://", "--json"],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_command([COMMAND, "run", "suite.yaml", "--store", "memory://", "--json"], cwd=tmp_path, text=True)
     assert done.returncode == 0, done.stderr
     graded = json.loads(done.stdout)["summary"]["graders"]["same"]
     assert (graded["passed"], graded["failed"], graded["errors"]) == (2, 0, 0)

@@ -32,6 +32,7 @@ from gradeline.engine.aggregate import conclude
 from gradeline.errors import Outcome
 from gradeline.model import Counts, GraderCounts, Record, Run, Storage
 from gradeline.store import open_storage
+from gradeline_command import COMMAND, AnyCommand, start_command
 
 CASES, REPEATS, CONCURRENCY = 60, 2, 8
 BROKEN = frozenset({7, 31})
@@ -41,7 +42,6 @@ FLAKY = frozenset({13, 47})
 UNGRADABLE = 22
 """A case at which the custom grader raises."""
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 PATIENCE = 120.0
 _NUMBER = re.compile(r"by call ([0-9]+)")
 _SYNCS = "fsync,fdatasync"
@@ -275,7 +275,7 @@ class Rig:
             self.agent.on_call = lambda _: None
         return FinishedProcess(process.returncode, out, err)
 
-    def start(self, *arguments: str, kill_point: KillPoint | None = None) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, kill_point: KillPoint | None = None) -> AnyCommand:
         """A command on the store, with what is to befall it from inside."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GRADELINE_")}
         command = [COMMAND, *arguments, "--json", "--store", self.store.name]
@@ -284,14 +284,7 @@ class Rig:
         disk = kill_point if isinstance(kill_point, AtSyscall) else self.disk
         if disk is not None:
             command = [*_strace(disk, self.folder / "trace"), *command]
-        process = subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env={**environment, "NO_COLOR": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = start_command(command, cwd=self.folder, env={**environment, "NO_COLOR": "1"})
         self._started.append(process)
         return process
 

@@ -24,6 +24,9 @@ from time import monotonic
 from typing import NamedTuple
 
 import click
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from counting_agent import CountingAgent
 from crash_harness import After, AtCall, AtFailpoint, AtSyscall, KillPoint, Rig, answer, why_no_strace
 

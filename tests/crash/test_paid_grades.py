@@ -6,15 +6,13 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gradeline.testing.fake_judge import FakeJudge, Truth
+from gradeline_command import COMMAND, run_command
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 CASES = 6
 
 SUITE = """\
@@ -31,9 +29,7 @@ graders:
 def gradeline(folder: Path, *arguments: str, failpoint: str = "") -> int:
     environment = {**os.environ, "GRADELINE_FAILPOINT": failpoint, "OPENAI_API_KEY": "none"}
     command = [COMMAND, *arguments, "--store", "store.db", "--quiet"]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, timeout=120, check=False
-    ).returncode
+    return run_command(command, cwd=folder, env=environment).returncode
 
 
 def judged(folder: Path) -> int:

@@ -6,19 +6,17 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
+from gradeline_command import COMMAND, run_command
+
 CASES = 200
 
 
 def gradeline(folder: Path, *arguments: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "GRADELINE_FAILPOINT": failpoint, "GRADELINE_STORE": "runs.db"}
-    return subprocess.run(
-        [COMMAND, *arguments, "--json"], cwd=folder, capture_output=True, text=True, env=environment, check=False
-    )
+    return run_command([COMMAND, *arguments, "--json"], cwd=folder, text=True, env=environment)
 
 
 def result_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:

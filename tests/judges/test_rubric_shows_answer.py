@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from gradeline.model import GradeResult
 from gradeline.model.resources import Resources
 from gradeline.testing import ScriptedAdapter
 from gradeline.testing.fake_judge import FakeJudge, Truth, with_mark
+from gradeline_command import COMMAND, run_command
 
 ANSWER = with_mark("It is Paris.", "right")
 OTHER = with_mark("It is Rome.", "wrong")
@@ -156,8 +156,7 @@ def folder(tmp_path: Path, server: FakeJudge) -> Path:
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    program = str(Path(sys.executable).with_name("gradeline"))
-    return subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    return run_command([COMMAND, *arguments], text=True)
 
 
 WARNED = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +12,8 @@ from typing import Any
 
 import pytest
 
+from gradeline_command import COMMAND, AnyCommand, start_command
 from ray_cluster import RayCluster
-
-GRADELINE = str(Path(sys.executable).with_name("gradeline"))
 
 AGENT = """
 import asyncio, os
@@ -46,7 +44,7 @@ class Project:
         self.store = store
         self._calls = folder.parent / "calls"
         self.environment: Mapping[str, str] = os.environ
-        self._begun: list[subprocess.Popen[str]] = []
+        self._begun: list[AnyCommand] = []
 
     def write(self, cases: int, concurrency: int = 100, more: str = "", seconds: float = 0.05) -> None:
         (self.folder / "agent.py").write_text(AGENT.format(calls=str(self._calls), seconds=seconds))
@@ -54,17 +52,10 @@ class Project:
         (self.folder / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (self.folder / "suite.yaml").write_text(SUITE.format(concurrency=concurrency, more=more))
 
-    def begin(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def begin(self, *arguments: str, **environment: str) -> AnyCommand:
         """Start a command; it is a process group of its own."""
-        process = subprocess.Popen(
-            [GRADELINE, *arguments, "--store", self.store],
-            cwd=self.folder,
-            env={**self.environment, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+        command = [COMMAND, *arguments, "--store", self.store]
+        process = start_command(command, cwd=self.folder, env={**self.environment, **environment})
         self._begun.append(process)
         return process
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
+from gradeline_command import COMMAND, run_command
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 HOSTILE = (
     "</pre></details><script>document.title='owned';fetch('http://127.0.0.1:9/')</script>"
@@ -30,9 +30,9 @@ def test_hostile_text_stays_text(tmp_path: Path) -> None:
         "gate": {"kind": "simple", "metric_key": "same", "aggregation": "avg_score", "op": "gte", "value": 0.5},
     }
     (tmp_path / "suite.json").write_text(json.dumps(suite))
-    subprocess.run([COMMAND, "run", "suite.json", "--quiet"], cwd=tmp_path, check=False, capture_output=True)
+    run_command([COMMAND, "run", "suite.json", "--quiet"], cwd=tmp_path)
     page = tmp_path / "report.html"
-    subprocess.run([COMMAND, "export", "--format", "html", "--output", str(page)], cwd=tmp_path, check=True)
+    run_command([COMMAND, "export", "--format", "html", "--output", str(page)], cwd=tmp_path).check_returncode()
     assert CHROMIUM is not None
     done = subprocess.run(
         [

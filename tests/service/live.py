@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from gradeline.service.auth import ApiKeys, KeyScope
 from gradeline.service.service import database_of
 from gradeline.service.settings import ServeSettings
 from gradeline.store import open_storage
+from gradeline_command import COMMAND, start_command
 
 PATIENCE_S = 60.0
 SECRET_KEY = b"a secret key of live servers, long enough"
@@ -117,17 +117,18 @@ class Sse(NamedTuple):
     data: Any
 
 
-_WITH_LEASE = """
-import msgspec
-from gradeline.cli import main
+_LEASE = """
 from gradeline.service import settings
 plain = settings.ServeSettings
 class ServeSettings(plain, frozen=True, kw_only=True):
     lease_s: float = {lease_s}
 settings.ServeSettings = ServeSettings
-main()
 """
-"""The program with another lease, which is not an option."""
+"""Sets another lease, which is not an option."""
+_DESCRIPTORS = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({most}, {most}))
+"""
 
 
 class Server:
@@ -139,22 +140,23 @@ class Server:
         *options: str,
         lease_s: float | None = None,
         failpoint: str | None = None,
+        descriptors: int | None = None,
         through: Sequence[str] = (),
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         """``through`` is a program that sets a limit and then executes the server. ``log`` gets its log."""
-        command = ["-m", "gradeline"] if lease_s is None else ["-c", _WITH_LEASE.format(lease_s=lease_s)]
         variables = {**os.environ, **(environment or {})}
         if failpoint is not None:
             variables["GRADELINE_FAILPOINT"] = failpoint
+        setup = "" if lease_s is None else _LEASE.format(lease_s=lease_s)
+        setup += "" if descriptors is None else _DESCRIPTORS.format(most=descriptors)
         with ExitStack() as opened:
-            self._process = subprocess.Popen(
-                [*through, sys.executable, *command, "serve", "--port", "0", "--store", str(store), *options],
-                stdout=subprocess.PIPE,
+            self._process = start_command(
+                [*through, COMMAND, "serve", "--port", "0", "--store", str(store), *options],
                 stderr=subprocess.DEVNULL if log is None else opened.enter_context(log.open("wb")),
-                text=True,
                 env=variables,
+                setup=setup,
             )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

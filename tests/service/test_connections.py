@@ -19,7 +19,7 @@ from gradeline.service.server import is_proxy, read_proxies
 
 from .live import Server, new_key, with_keys
 
-FEW_DESCRIPTORS = ("prlimit", "--nofile=256:256")
+FEW_DESCRIPTORS = 256
 """A quarter of them are connections: 64, of which one address gets 16, and 32 more are reserved."""
 
 
@@ -66,14 +66,14 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_500_idle_connections_of_one_client_do_not_block_others(tmp_path: Path) -> None:
-    with Server(tmp_path / "store.db", through=FEW_DESCRIPTORS) as server, ExitStack() as stack:
+    with Server(tmp_path / "store.db", descriptors=FEW_DESCRIPTORS) as server, ExitStack() as stack:
         idle(server, stack, 500, "127.0.0.2")
         assert [ask(server, "/api/test-cases").status for _ in range(20)] == [200] * 20
         assert ask(server, "/api/ready").status == 200
 
 
 def test_beyond_its_share_an_address_gets_health_readiness_and_sign_in_only(tmp_path: Path) -> None:
-    with Server(tmp_path / "store.db", through=FEW_DESCRIPTORS) as server, ExitStack() as stack:
+    with Server(tmp_path / "store.db", descriptors=FEW_DESCRIPTORS) as server, ExitStack() as stack:
         idle(server, stack, 16, "127.0.0.2")
         refused = ask(server, "/api/test-cases", "127.0.0.2")
         assert refused.status == 429
@@ -91,7 +91,7 @@ def test_when_all_room_is_used_up_health_readiness_and_sign_in_are_still_answere
     _, headers = new_key(tmp_path / "store.db", "run")
     key = headers["Authorization"].removeprefix("Bearer ")
     options = with_keys(tmp_path)
-    with Server(tmp_path / "store.db", *options, through=FEW_DESCRIPTORS) as server, ExitStack() as stack:
+    with Server(tmp_path / "store.db", *options, descriptors=FEW_DESCRIPTORS) as server, ExitStack() as stack:
         for number in range(2, 6):
             idle(server, stack, 16, f"127.0.0.{number}")
         refused = ask(server, "/api/test-cases", headers=headers)
@@ -170,7 +170,7 @@ def test_an_address_that_a_trusted_proxy_reports_is(tmp_path: Path) -> None:
 
 def test_connections_of_a_proxy_are_not_counted_together(tmp_path: Path) -> None:
     with (
-        Server(tmp_path / "store.db", "--trusted-proxy", "127.0.0.2", through=FEW_DESCRIPTORS) as server,
+        Server(tmp_path / "store.db", "--trusted-proxy", "127.0.0.2", descriptors=FEW_DESCRIPTORS) as server,
         ExitStack() as stack,
     ):
         idle(server, stack, 20, "127.0.0.2")

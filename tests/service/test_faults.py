@@ -235,12 +235,11 @@ def test_a_kill_during_the_creation_of_tables_is_repaired_by_the_next_start(tmp_
         assert server.until_ended(run)["progress"] == {"total": 5, "answered": 5, "graded": 5, "errors": 0}
 
 
-@pytest.mark.skipif(shutil.which("prlimit") is None, reason="prlimit is absent (Debian: util-linux)")
 def test_without_descriptors_callers_are_sent_away_and_it_recovers(tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     # 24 of them are for callers that are served, 6 of one address, 12 for those who are sent away, the run and the
     # store need some 35
-    with EchoAgent(0.01) as agent, Server(store, through=["prlimit", "--nofile=96:96"]) as server:
+    with EchoAgent(0.01) as agent, Server(store, descriptors=96) as server:
         place = urlsplit(server.url)
         assert place.hostname is not None
         assert place.port is not None

@@ -6,7 +6,6 @@ import json
 import re
 import sqlite3
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,10 @@ from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
 from gradeline.store.database import Database
 from gradeline.store.sqlite import SqliteStorage
+from gradeline_command import COMMAND, run_command
 
 from .conftest import MASTER_KEY, Call
 
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 WITH_KEY = ServeSettings(secret_key=MASTER_KEY)
 
 
@@ -292,9 +291,7 @@ def test_a_wrong_key_does_not_sign_in(service: Service, call: Call) -> None:
 
 def run(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     given = {"PATH": "/usr/bin:/bin", "HOME": str(folder), **environment}
-    return subprocess.run(
-        [COMMAND, *arguments], cwd=folder, env=given, capture_output=True, text=True, check=False, timeout=60
-    )
+    return run_command([COMMAND, *arguments], cwd=folder, env=given, text=True, timeout=60)
 
 
 def test_the_command_makes_lists_and_revokes_keys(tmp_path: Path) -> None:

@@ -25,10 +25,9 @@ from gradeline.service.app import application
 from gradeline.service.server import HttpProtocol, Server, bind, url_of
 from gradeline.service.service import Service, build_service, is_loopback
 from gradeline.service.settings import ServeSettings
+from gradeline_command import COMMAND, run_command, start_command
 
 from .conftest import MASTER_KEY
-
-COMMAND = str(Path(sys.executable).with_name("gradeline"))
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -41,9 +40,7 @@ class Serving:
     def __init__(self, folder: Path, *options: str, **more: str) -> None:
         arguments = [COMMAND, "serve", "--port", "0", "--json", *options]
         self.log = (folder / "log").open("w+")
-        self.process = subprocess.Popen(
-            arguments, cwd=folder, env=environment(folder, **more), stdout=subprocess.PIPE, stderr=self.log, text=True
-        )
+        self.process = start_command(arguments, cwd=folder, env=environment(folder, **more), stderr=self.log)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -242,14 +239,8 @@ def test_the_rest_of_a_refused_body_is_not_taken_for_ever(service: Service, monk
 
 def keys(folder: Path, *arguments: str) -> str:
     more = {"GRADELINE_SECRET_KEY": MASTER_KEY.decode()}
-    done = subprocess.run(
-        [COMMAND, "keys", *arguments, "--quiet"],
-        cwd=folder,
-        env=environment(folder, **more),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = run_command([COMMAND, "keys", *arguments, "--quiet"], cwd=folder, env=environment(folder, **more), text=True)
+    done.check_returncode()
     return done.stdout.strip()
 
 
@@ -281,14 +272,7 @@ def test_with_a_key_it_serves_any_address_to_authenticated_callers(tmp_path: Pat
     ],
 )
 def test_an_invalid_call_reports_the_remedy(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
-    done = subprocess.run(
-        [COMMAND, "serve", *options],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    done = run_command([COMMAND, "serve", *options], cwd=tmp_path, env=environment(tmp_path), text=True)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -300,14 +284,7 @@ def test_keys_without_the_secret_key_are_refused(tmp_path: Path) -> None:
         ({}, "cannot be checked without the service's secret key"),
         ({"GRADELINE_SECRET_KEY": "another secret key, long enough"}, "were created with another secret key"),
     ):
-        done = subprocess.run(
-            [COMMAND, "serve"],
-            cwd=tmp_path,
-            env=environment(tmp_path, **more),
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
+        done = run_command([COMMAND, "serve"], cwd=tmp_path, env=environment(tmp_path, **more), text=True)
         assert done.returncode == 2
         assert message in done.stderr
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from live import Server
+
+from gradeline_command import COMMAND, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +23,7 @@ def test_signing_in_and_out(
     secret.write_text("a secret of the tests, long enough for anybody")
     store = str(tmp_path / "store.db")
     options = ["--secret-key-file", str(secret)]
-    command = [sys.executable, "-m", "gradeline", "keys", "create", "--scope", "run", "--store", store, *options]
-    created = subprocess.run(command, capture_output=True, text=True, check=True)
+    created = run_command([COMMAND, "keys", "create", "--scope", "run", "--store", store, *options], text=True)
     key = next(word for word in created.stdout.split() if word.startswith("gl_"))
     with Server(store, *options) as server:
         page = open_page()
