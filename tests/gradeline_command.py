@@ -1,6 +1,6 @@
 """Runs the ``gradeline`` command as a process that need not import the program first.
 
-One process, the template, has imported the command line; each command is a fork of it. That saves a third of a second
+One process, the template, has imported the program; each command is a fork of it. That saves a third of a second
 of computing for each of some thousand commands, and most of a second for each server. Everything else is as with
 ``subprocess``: own process and session, working directory, environment, pipes and exit code. Tests of start-up and of
 memory start the command itself.
@@ -8,6 +8,8 @@ memory start the command itself.
 
 from __future__ import annotations
 
+import atexit
+import gc
 import importlib
 import json
 import os
@@ -16,27 +18,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from pkgutil import walk_packages
 from select import select
-from threading import Thread
 from time import monotonic
 from types import TracebackType
 from typing import IO, Any, Literal, Self, TypeAlias, overload
 
+import gradeline
 from gradeline import failpoints
 
 COMMAND = str(Path(sys.executable).with_name("gradeline"))
-_COMMAND_LINE = ("commands", "execute", "run", "show", "export", "compare")
-_MODULES = (
-    *(f"gradeline.cli.{name}" for name in _COMMAND_LINE),
-    *("gradeline.engine.lifecycle", "gradeline.store.sqlite", "gradeline.store.writer", "gradeline.targets.command"),
-    *("gradeline.parsing.jmespath", "rich.console", "rich.markup", "rich.table", "yaml"),
-)
-"""What most commands load; any other module is imported in the fork."""
-_SERVICE = ("gradeline.cli.serve", "gradeline.service.app", "gradeline.service.server", "gradeline.service.telemetry")
-"""What a server loads; the template imports it before the first one."""
+_OF_THE_SERVICE = {"serve", "view", "keys", "secrets"}
+"""Commands that load the service; the template loads it before the first of them."""
 _ANY_WAY = {"PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED"}
 """Settings of Python that no test is about; images for containers have them."""
 
@@ -139,7 +136,7 @@ class StartedCommand:
         self.args = command
         self.returncode: int | None = None
         self._output = ["", ""]
-        self._readers: list[Thread] = []
+        self._readers: list[threading.Thread] = []
         with ExitStack() as opened:
             nothing, _ = _target(subprocess.DEVNULL, opened)
             out, self.stdout = _target(stdout, opened)
@@ -174,7 +171,7 @@ class StartedCommand:
         """What it has printed, after its end. After a timeout, a second call returns everything."""
         end = None if timeout is None else monotonic() + timeout
         if not self._readers:
-            self._readers = [Thread(target=self._read, args=(n,), daemon=True) for n in range(2)]
+            self._readers = [threading.Thread(target=self._read, args=(n,), daemon=True) for n in range(2)]
             for reader in self._readers:
                 reader.start()
         for reader in self._readers:
@@ -331,8 +328,7 @@ _template = _Template()
 
 def _serve(listener: socket.socket) -> None:
     """Fork for each request; returns in the forks alone."""
-    for name in _MODULES:
-        importlib.import_module(name)
+    _load(lambda name: not name.startswith("gradeline.service."))
     waiting: dict[int, tuple[int, socket.socket]] = {}
     while True:
         readable: list[Any] = select([sys.stdin, listener, *waiting], [], [])[0]
@@ -343,9 +339,8 @@ def _serve(listener: socket.socket) -> None:
                 link, _ = listener.accept()
                 head, descriptors, _, _ = socket.recv_fds(link, 4, 3)
                 request = json.loads(_received(link, int.from_bytes(head, "big")))
-                if "serve" in request["command"][1:2]:
-                    for name in _SERVICE:
-                        importlib.import_module(name)
+                if _OF_THE_SERVICE & set(request["command"][1:2]):
+                    _load(lambda name: name.startswith("gradeline.service."))
                 pid = os.fork()
                 if pid == 0:
                     for handle, (_, other) in waiting.items():
@@ -369,6 +364,17 @@ def _serve(listener: socket.socket) -> None:
                     link.sendall(status.to_bytes(4, "big"))
 
 
+def _load(wanted: Callable[[str], bool]) -> None:
+    """Import these modules of the program, and what they import."""
+    for module in walk_packages(gradeline.__path__, "gradeline."):
+        if wanted(module.name) and not module.name.endswith((".__main__", ".pytest_plugin")):
+            importlib.import_module(module.name)
+    for name in ("click._textwrap", "rich._emoji_codes", "rich.console", "rich.markup", "rich.table"):
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # else each fork copies what its own collections visit
+
+
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.setsid()
     for target, descriptor in enumerate(descriptors):
@@ -383,8 +389,23 @@ def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     exec(request["setup"], {})
 
 
+def _end(code: object) -> None:
+    """End as Python does, but free no module: the fork would copy the template's memory to do that."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    with suppress(OSError, ValueError):  # what cannot be flushed, Python reports
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+        if code is None or isinstance(code, int):
+            os._exit((code or 0) & 0xFF)
+
+
 if __name__ == "__main__":
     _serve(socket.socket(fileno=int(sys.argv[1])))
     from gradeline.cli import main
 
-    main()
+    try:
+        main()
+    except SystemExit as end:
+        _end(end.code)
+        raise
