@@ -101,7 +101,7 @@ def test_only_keys_without_effect_give_a_warning(tmp_path: Path) -> None:
 
 def test_models_repeats_and_concurrency_have_one_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LETTA_KEY", "s3cret")
-    assert read(tmp_path, "D3").target.models == ("openai/gpt-4.1", "anthropic/claude")
+    assert read(tmp_path, "D3").models == ("openai/gpt-4.1", "anthropic/claude")
     assert (read(tmp_path, "D2").repeats, read(tmp_path, "D3").concurrency) == (2, 4)
     assert read(tmp_path, "D3").output == tmp_path / "results"
 

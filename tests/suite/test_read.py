@@ -224,7 +224,7 @@ def test_budget_cache_seed_and_output(folder: Path) -> None:
 def test_models_are_not_options_of_the_target(folder: Path) -> None:
     for word in ("models", "model_handles"):
         read = suite(folder, SHORT.replace('9000"', f'9000", {word}: [small, large]'))
-        assert read.target.models == ("small", "large")
+        assert read.models == ("small", "large")
         assert read.target.config == {"url": "http://127.0.0.1:9000"}
 
 

@@ -25,6 +25,7 @@ _COMMAND_LINE = {
     "--grader": "graders",
     "--sample": "samples",
     "--model": "models",
+    "--variant": "variants",
 }
 _MINIMUM = {"limit": 0, "repeats": 1, "concurrency": 1}
 
@@ -58,6 +59,8 @@ class RunSuiteOptions(TypedDict, total=False):
     """Only these graders."""
     models: Iterable[str]
     """One run for each, as a group."""
+    variants: Iterable[str]
+    """Only these variants of the suite, by name, or by the name of a prompt or a model."""
     repeats: int | None
     concurrency: int | None
     overrides: Overrides
@@ -99,7 +102,8 @@ def run_request(options: RunSuiteOptions) -> RunRequest:
         problems += _integer(name, values.get(name), least)
     problems += _integer("seed", values.get("seed"))
     texts = {
-        name: tuple(_strings(name, values.get(name), problems)) for name in ("samples", "tags", "graders", "models")
+        name: tuple(_strings(name, values.get(name), problems))
+        for name in ("samples", "tags", "graders", "models", "variants")
     }
     own = _read("overrides", override_strings, options.get("overrides") or (), problems)
     budget = _read("budget", _budget, options.get("budget"), problems)
@@ -113,6 +117,7 @@ def run_request(options: RunSuiteOptions) -> RunRequest:
         samples=texts["samples"],
         graders=texts["graders"],
         models=texts["models"],
+        variants=texts["variants"],
         repeats=options.get("repeats"),
         concurrency=options.get("concurrency"),
         cached=None if cached is None else str(Path(cached).resolve()),

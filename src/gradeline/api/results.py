@@ -82,7 +82,7 @@ class RunResult:
 
     @property
     def runs(self) -> Sequence[RunResult]:
-        """The runs of several models; else this one."""
+        """The runs of several variants; else this one."""
         return [self]
 
     @property
@@ -126,7 +126,7 @@ class RunResult:
 
 
 class RunGroup(RunResult):
-    """The runs of several models. Each has a summary and a verdict of its own, in ``runs``."""
+    """The runs of several variants. Each has a summary and a verdict of its own, in ``runs``."""
 
     def __init__(self, runs: Sequence[RunResult], store: OpenStore) -> None:
         self._runs = runs
@@ -179,6 +179,7 @@ Type = Literal["text", "number", "count", "flag"]
 COLUMNS: dict[str, Type] = {
     "run": "text",
     "model": "text",
+    "variant": "text",
     "case": "text",
     "repeat": "count",
     "grader": "text",
@@ -208,6 +209,7 @@ def plain_rows(run: Run, rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
         yield {
             "run": run.id,
             "model": run.target.get("model"),
+            "variant": run.variant,
             "case": record.case,
             "repeat": record.repeat,
             "grader": row.grader,

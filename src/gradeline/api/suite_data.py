@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -72,7 +73,13 @@ def separate_functions(data: Mapping[str, Any], folder: str | Path | None = None
     rows = _rows(plain.get("dataset"), problems)
     if rows is not None:
         plain["dataset"] = []
-    target = _target(plain, problems)
+    functions: Functions = {}
+    if "target" in plain:
+        plain["target"] = _target(plain["target"], "target", functions, problems)
+    if isinstance(plain.get("variants"), list | tuple):
+        plain["variants"] = [
+            _variant(entry, f"variants[{index}]", functions, problems) for index, entry in enumerate(plain["variants"])
+        ]
     entries = plain.get("graders")
     if isinstance(entries, Mapping):
         plain["graders"] = {str(key): _grader(str(key), entry, found, problems) for key, entry in entries.items()}
@@ -83,9 +90,7 @@ def separate_functions(data: Mapping[str, Any], folder: str | Path | None = None
         problems.append(Problem(error.problem.path.removeprefix("."), error.problem.message))
     if problems:
         raise ConfigError(problems)
-    functions = {("grader", name): code for name, code in found.items()}
-    if target is not None:
-        functions[TARGET, shown_name(target)] = target
+    functions |= {("grader", name): code for name, code in found.items()}
     return SuiteData(plain, Path(folder or ".").resolve(), rows, functions)
 
 
@@ -108,23 +113,48 @@ def _row(row: object) -> object:
     return data
 
 
-def _target(data: dict[str, Any], problems: list[Problem]) -> Function | None:
-    """The function that is the agent; the data gets its name instead."""
-    entry = data.get("target")
+Functions = dict[tuple[str, str], "Function | GraderProtocol"]
+
+
+def _target(entry: object, place: str, found: Functions, problems: list[Problem]) -> object:
+    """The target as a suite file has it: a function by its name."""
     config: dict[str, Any] = dict(entry) if isinstance(entry, Mapping) else {"function": entry}
     function: object = config.get("function")
     if not callable(function):
-        return None
-    if config.get("isolation", "none") != "none":
-        problems.append(Problem("target.isolation", "a function object runs in this process; leave it out"))
-    if config.get("memory") is not None:
-        problems.append(Problem("target.memory", "a function object runs in this process; leave it out"))
+        return entry
+    wrong = {"isolation": config.get("isolation", "none") != "none", "memory": config.get("memory") is not None}
+    reason = "a function object runs in this process; leave it out"
+    problems += [Problem(f"{place}.{option}", reason) for option, given in wrong.items() if given]
+    name = _reference(function, place, found, problems)
+    return {"kind": "python", **config, "function": name, "isolation": "none"}
+
+
+def _variant(entry: object, place: str, found: Functions, problems: list[Problem]) -> object:
+    """The variant with the names of its functions."""
+    changes = entry.get("set") if isinstance(entry, Mapping) else None
+    if not isinstance(entry, Mapping) or not isinstance(changes, Mapping):
+        return entry
+    named: dict[str, Any] = dict(changes)
+    for key, value in changes.items():
+        if key == "target":
+            named[key] = _target(value, f"{place}.set.target", found, problems)
+        elif key == "target.function" and callable(value):
+            named[key] = _reference(value, f"{place}.set.{key}", found, problems)
+            named.setdefault("target.isolation", "none")
+    return {**entry, "set": named}
+
+
+def _reference(function: Function, place: str, found: Functions, problems: list[Problem]) -> str:
+    """Add a function that is an agent; returns its name, which is its own among them."""
     try:
         read_parameters(function)
     except ParameterError as error:
-        problems.append(Problem("target", f"{shown_name(function)} {error}"))
-    data["target"] = {"kind": "python", **config, "function": shown_name(function), "isolation": "none"}
-    return function
+        problems.append(Problem(place, f"{shown_name(function)} {error}"))
+    name = shown_name(function)
+    if found.get((TARGET, name), function) is not function:
+        name = next(f"{name}~{n}" for n in count(2) if found.get((TARGET, f"{name}~{n}"), function) is function)
+    found[TARGET, name] = function
+    return name
 
 
 def _grader(key: str, entry: object, found: dict[str, Function | GraderProtocol], problems: list[Problem]) -> object:

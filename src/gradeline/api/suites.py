@@ -21,13 +21,14 @@ from gradeline.api.results import OpenStore, RunGroup, RunResult
 from gradeline.api.suite_data import SuiteData, separate_functions
 from gradeline.engine import orchestrate
 from gradeline.engine.components import InProcessCode
-from gradeline.engine.definition import RunOptions, command
+from gradeline.engine.definition import command
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
 from gradeline.engine.lifecycle import RunObserver, wait_for
 from gradeline.engine.orchestrate import RunRequest, SuiteOutcome
 from gradeline.engine.plan import CompletedCase, LookReport, ProgressCallback, ProgressCount
-from gradeline.engine.prepare import PreparedRun, prepare
+from gradeline.engine.prepare import PreparedRun
 from gradeline.engine.validation import placed_problems, read_with_code
+from gradeline.engine.variants import check_variants
 from gradeline.errors import ConfigError
 from gradeline.model import Run, Storage
 from gradeline.suite.problems import SuiteProblem
@@ -120,22 +121,17 @@ class Suite:
             raise with_python_names(error) from None
 
     async def _problems(self) -> list[SuiteProblem]:
-        suite: SuiteDefinition | None = None
         try:
             suite = await read_with_code(self._read)
-            options = RunOptions(model=next(iter(suite.target.models), None))
-            async with prepare(suite, options, in_process=self._in_process) as prepared:
-                for _ in prepared.samples():
-                    pass
         except ConfigError as error:
-            return placed_problems(error, suite)
-        return []
+            return placed_problems(error, None)
+        return (await check_variants(suite, self._in_process)).problems
 
 
 def run_suite(suite: str | Path | Suite | Mapping[str, Any], **options: Unpack[RunSuiteOptions]) -> RunResult:
     """Run a suite against its agent, grade the responses, and store everything.
 
-    A suite is a path, a `Suite`, or a mapping (see `Suite.from_dict`). With several models the result is a
+    A suite is a path, a `Suite`, or a mapping (see `Suite.from_dict`). With several variants the result is a
     `RunGroup`. Works inside a running event loop too, which it blocks: there, await `arun_suite`.
 
     Raises `ConfigError` if the suite or an option is invalid; failures of agents and graders are in the records.

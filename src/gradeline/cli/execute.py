@@ -29,12 +29,11 @@ from gradeline.engine.execute import INTERRUPTED_REASON, Stop
 from gradeline.engine.lifecycle import Engine, RunObserver, local_engine
 from gradeline.engine.orchestrate import RunOutcome, RunRequest, SuiteOutcome
 from gradeline.engine.plan import ProgressCallback
-from gradeline.engine.prepare import prepare
 from gradeline.engine.validation import placed_problems, read_with_code
+from gradeline.engine.variants import check_variants
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.read import read_suite
-from gradeline.suite.spec import SuiteDefinition
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BLOCKED_S = 0.5
@@ -43,25 +42,19 @@ BLOCKED_S = 0.5
 
 async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     """All problems of a suite, found without calling its agent."""
-    suite: SuiteDefinition | None = None
     try:
         suite = await read_with_code(lambda: read_suite(path, overrides))
         warnings.extend(suite.warnings)
-        async with prepare(suite, RunOptions(model=next(iter(suite.target.models), None))) as prepared:
-            prepared.require_cases()
-            for _ in prepared.samples():
-                pass
-            warnings.extend(prepared.cluster_warnings())
-            warnings.extend(prepared.rubric_warnings())
-            warnings.extend(prepared.notes)
+        checked = await check_variants(suite)
+        warnings.extend(checked.warnings)
+        found = checked.problems
     except ConfigError as error:
-        found = placed_problems(error, suite)
-        return [{**problem._asdict(), "file": problem.file or str(path)} for problem in found]
-    return []
+        found = placed_problems(error, None)
+    return [{**problem._asdict(), "file": problem.file or str(path)} for problem in found]
 
 
 async def run_suite(settings: CliSettings, storage: Storage, request: RunRequest, engine: Engine = local_engine) -> int:
-    """Run a suite, once per model, and print the reports; returns the exit code."""
+    """Run a suite, once per variant, and print the reports; returns the exit code."""
     output = request.options.output
     if output is not None:
         try:
@@ -87,7 +80,7 @@ async def resume_run(
     ran = await orchestrate.resume_run(
         storage, run_name, options, observing, allow_changed=allow_changed, all_cases=all_cases, engine=engine
     )
-    done = await orchestrate.run_remaining_models(storage, ran, observing, engine)
+    done = await orchestrate.run_remaining_variants(storage, ran, observing, engine)
     _write_output(storage, done)
     return print_runs(settings, storage, done.runs)
 

@@ -43,8 +43,8 @@ class JudgeType(click.ParamType[str]):
 
 @click.command()
 @suite_argument
-@click.option("--baseline", metavar="MODEL", help="Model to compare with.")
-@click.option("--candidate", metavar="MODEL", help="Model to judge.")
+@click.option("--baseline", metavar="MODEL", help="Model or variant to compare with.")
+@click.option("--candidate", metavar="MODEL", help="Model or variant to judge.")
 @click.option(
     "--baseline-run", metavar="RUN", shell_complete=complete_run, help="Run whose stored responses to compare with."
 )

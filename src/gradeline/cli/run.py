@@ -66,6 +66,7 @@ def validate(suite: Path, overrides: tuple[str, ...]) -> int:
     "--failed-of", metavar="RUN", shell_complete=complete_run, help="Run only the cases that did not pass in RUN."
 )
 @click.option("--model", "models", multiple=True, metavar="M", help="Model to run (repeatable: one run each).")
+@click.option("--variant", "variants", multiple=True, metavar="V", help="Run only this variant (repeatable).")
 @click.option(
     "--repeats",
     type=click.IntRange(1),
@@ -139,7 +140,7 @@ def resume(
 ) -> int:
     """Resume a run that was stopped. Stored responses and grades are kept.
 
-    In a run of several models, the models not reached yet follow. Result files for letta-evals are written as in the
+    In a group of variants or models, those not reached yet follow. Result files for letta-evals are written as in the
     first run.
     """
     from gradeline.cli.execute import resume_run

@@ -29,7 +29,7 @@ from gradeline.model import (
 from gradeline.model.resources import EgressPolicy, Resources
 from gradeline.model.secrets import SecretSet
 from gradeline.suite.case_condition import CaseCondition
-from gradeline.suite.spec import GraderSpec, SuiteDefinition, TargetSpec
+from gradeline.suite.spec import CodeReference, GraderSpec, SuiteDefinition, TargetSpec
 from gradeline.targets.base import DeclaredTarget, TargetContext
 from gradeline.targets.registry import guard_methods, guarded_code
 from gradeline.usercode.loader import TARGET, CodeRequest, CodeSpec, FunctionEntry, LoadError, ReservedName, load
@@ -138,7 +138,6 @@ def is_loaded(spec: GraderSpec, loaded: LoadedCode, in_process: InProcessCode | 
 
 def build_target(
     suite: SuiteDefinition,
-    spec: TargetSpec,
     pool: CodeRunner,
     loaded: LoadedCode,
     storage: Storage | None,
@@ -146,6 +145,7 @@ def build_target(
     in_process: InProcessCode | None = None,
 ) -> DeclaredTarget[Any] | None:
     """The target, not opened yet; None if its code could not be loaded."""
+    spec = suite.target
     function = str(spec.config.get("function"))
     if spec.kind == "python" and in_process is not None and (TARGET, function) in in_process:
         context = TargetContext(resources, pool=pool, code=in_process.fingerprint(TARGET, function))
@@ -188,19 +188,8 @@ def with_baseline_run(spec: GraderSpec, baselines: Mapping[str, str]) -> GraderS
     return replace(spec, config={**spec.config, "baseline": baselines[spec.key]})
 
 
-def target_spec(suite: SuiteDefinition, options: RunOptions) -> TargetSpec:
-    """The target of this run: with its model, or stored letta-evals results instead."""
-    if options.cached is not None:
-        config: dict[str, Any] = {"cached": options.cached}
-        return TargetSpec(kind="replay", config=config if options.model is None else {**config, "model": options.model})
-    if options.model is None:
-        return suite.target
-    config = {**suite.target.config, "model": options.model}
-    return TargetSpec(kind=suite.target.kind, config=config, secrets=suite.target.secrets)
-
-
 def code_spec(
-    suite: SuiteDefinition, chosen: list[GraderSpec], target: TargetSpec, in_process: InProcessCode | None = None
+    suite: SuiteDefinition, chosen: list[GraderSpec], in_process: InProcessCode | None = None
 ) -> CodeSpec | None:
     """The user code that the workers load; None if there is none."""
     wanted = [
@@ -215,11 +204,12 @@ def code_spec(
     ]
     if suite.reward is not None:
         wanted.append(CodeRequest(REWARD, suite.reward))
-    exclude: tuple[str, ...] = ()
+    target = suite.target
+    # those of all variants: what discovery finds must not depend on the variant
+    exclude = target_files(suite.references)
     code = targets.registry.get(target.kind).user_code
     function = None if code is None else target.config.get(code.option)
     if code is not None and code.role == TARGET:
-        exclude = (str(function).rpartition(":")[0],) if ".py:" in str(function) else ()
         if target.config.get("isolation") != "none":
             wanted.append(CodeRequest(TARGET, str(function), target_memory_limit(target.config.get("memory"))))
     elif code is not None and function is not None:
@@ -233,6 +223,12 @@ def code_spec(
         if reference.origin is not None and reference.grader in keys
     )
     return CodeSpec(str(suite.folder), tuple(wanted), suite.setup, exclude, reserved)
+
+
+def target_files(references: Iterable[CodeReference]) -> tuple[str, ...]:
+    """The files of functions that are agents; discovery never loads them."""
+    names = (reference.name for reference in references if reference.role == TARGET)
+    return tuple(dict.fromkeys(name.rpartition(":")[0] for name in names if ".py:" in name))
 
 
 def build_grader_use(

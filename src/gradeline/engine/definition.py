@@ -41,6 +41,7 @@ class RunOptions(NamedTuple):
     repeats: int | None = None
     concurrency: int | None = None
     model: str | None = None
+    """The model of a run that was stored before runs had variants."""
     cached: str | None = None
     """A folder of letta-evals results that is used instead of calling the agent."""
     overrides: tuple[str, ...] = ()
@@ -49,11 +50,30 @@ class RunOptions(NamedTuple):
     comparing: bool = True
     """False: leave out graders that need a baseline, and the gate with them."""
     models: tuple[str, ...] = ()
-    """The models of the run's group, in order; ``model`` is the run's own."""
+    """Models that replace those of the suite."""
     output: str | None = None
     """A folder for letta-evals result files."""
     prices: tuple[str, ...] = ()
     """``0.15/0.60`` or ``MODEL=0.15/0.60``: US dollars per million input and output tokens."""
+    variants: tuple[str, ...] = ()
+    """The variants to run; of a stored run those of its group, in order."""
+    variant: str | None = None
+    """The variant of a stored run."""
+
+    @property
+    def own_variant(self) -> str | None:
+        """The name of a stored run's variant."""
+        return self.variant or self.model
+
+    @property
+    def group_variants(self) -> tuple[str, ...]:
+        """The names of all variants of a stored run's group, in order."""
+        return self.variants or self.models
+
+    @property
+    def chosen_models(self) -> tuple[str, ...]:
+        """The models that replace those of the suite."""
+        return self.models or (() if self.model is None else (self.model,))
 
 
 class Rules(Struct, frozen=True):
@@ -140,8 +160,9 @@ def requested_concurrency(suite: SuiteDefinition, options: RunOptions) -> Reques
 
 
 def run_data(run: Run) -> dict[str, Any]:
-    """A run as JSON output shows it."""
-    return {key: getattr(run, key) for key in _RUN_KEYS} | stopped_data(run)
+    """A run as JSON output shows it; ``variant`` is in those that have one."""
+    variant = {} if run.variant is None else {"variant": run.variant}
+    return {key: getattr(run, key) for key in _RUN_KEYS} | variant | stopped_data(run)
 
 
 def stopped_data(run: Run) -> dict[str, Any]:

@@ -28,12 +28,13 @@ from gradeline.engine.execute import INTERRUPTED_REASON, Stop
 from gradeline.engine.lifecycle import NO_OBSERVER, Engine, RunObserver, RunSpec, execute_run, local_engine
 from gradeline.engine.prepare import PreparedRun, ReadSamples, prepare
 from gradeline.engine.validation import read_with_code
+from gradeline.engine.variants import suite_of_variant, variants_to_run
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Run, RunGrader, Sample, Storage, sample_digest
 from gradeline.store.rows import new_run_id
 from gradeline.suite.clusters import cluster_warnings
 from gradeline.suite.read import read_suite
-from gradeline.suite.spec import SuiteDefinition
+from gradeline.suite.spec import SuiteDefinition, Variant
 from gradeline.suite.stored import stored_suite
 
 _NO_OPTIONS = RunOptions()
@@ -79,7 +80,7 @@ class RunOutcome(NamedTuple):
 
 
 class SuiteOutcome(NamedTuple):
-    """The outcome of a suite: one run, or one for each model."""
+    """The outcome of a suite: one run, or one for each variant."""
 
     suite: SuiteDefinition
     runs: list[RunOutcome]
@@ -93,7 +94,7 @@ class SuiteOutcome(NamedTuple):
 async def plan_runs(
     storage: Storage, request: RunRequest, observer: RunObserver = NO_OBSERVER, access: Access = UNRESTRICTED
 ) -> AsyncIterator[list[RunSpec]]:
-    """The runs of a suite: one, or one for each model, as a group. Nothing is stored and nothing is called.
+    """The runs of a suite: one, or one for each variant, as a group. Nothing is stored and nothing is called.
 
     A context manager, because planning has to load user code and to open the target (`prepare` says why): a run that
     is executed inside the block uses them, and for any other run they are closed at its end.
@@ -110,45 +111,45 @@ async def plan_runs(
         suite = with_early_stopping(suite)
     if request.failed_of is not None:
         options = options._replace(samples=_not_passed(storage, storage.find_run(request.failed_of)))
-    models: tuple[str | None, ...] = options.models or _cached_models(options) or suite.target.models or (None,)
-    options = options._replace(models=tuple(model for model in models if model is not None))
+    variants = variants_to_run(suite, options)
+    options = options._replace(variants=tuple(one.name for one in variants if one.name is not None))
     request = request._replace(suite=suite, options=options)
-    group = new_run_id() if len(models) > 1 else None
-    async with _plan_models(storage, suite, request, models, group, baselines, observer, access) as specs:
+    group = new_run_id() if len(variants) > 1 else None
+    async with _plan_variants(storage, suite, request, variants, group, baselines, observer, access) as specs:
         yield specs
 
 
 @asynccontextmanager
-async def _plan_models(
+async def _plan_variants(
     storage: Storage,
     suite: SuiteDefinition,
     request: RunRequest,
-    models: Sequence[str | None],
+    variants: Sequence[Variant],
     group: str | None,
     baselines: Mapping[str, str],
     observer: RunObserver,
     access: Access = UNRESTRICTED,
     rules: Rules | None = None,
 ) -> AsyncIterator[list[RunSpec]]:
-    """A new run for each model; ``rules`` override those of the suite."""
+    """A new run for each variant; ``rules`` override those of the suite."""
     async with AsyncExitStack() as stack:
         specs: list[RunSpec] = []
-        for model in models:
+        for variant in variants:
             resources = await stack.enter_async_context(AsyncExitStack())
             preparing = prepare(
-                suite,
-                request.options._replace(model=model),
+                suite.with_variant(variant),
+                request.options._replace(variant=variant.name),
                 storage,
                 baselines=baselines,
                 access=access,
                 in_process=request.in_process,
-                code=specs[0].prepared.code if specs else None,
+                loaded_code=[spec.prepared.code for spec in specs],
             )
             prepared = await resources.enter_async_context(preparing)
             if rules is not None:
                 prepared = prepared._replace(rules=rules)
             name = request.name or suite.name
-            name = name if group is None else f"{name} [{model}]"
+            name = name if group is None else f"{name} [{variant.name}]"
             run, samples = _new_run(storage, prepared, request, name, group, observer)
             specs.append(RunSpec(run, prepared, resources, samples=samples, fail_fast=request.fail_fast))
         yield specs
@@ -201,6 +202,7 @@ async def plan_stored_run(
     elif definition.document is not None:
         samples = lambda: storage.samples(run.id)  # noqa: E731
     calls_agent, baselines = run.parent is None, definition.baselines
+    suite = suite_of_variant(suite, definition.options, required=calls_agent)
     async with AsyncExitStack() as resources:
         preparing = prepare(suite, options, storage, calls_agent=calls_agent, baselines=baselines, access=access)
         prepared = await resources.enter_async_context(preparing)
@@ -273,6 +275,7 @@ async def plan_regrade(
     def samples() -> Iterator[Sample]:
         return answered_samples(storage, parent)
 
+    suite = suite_of_variant(suite, options, required=False)
     async with AsyncExitStack() as resources:
         preparing = prepare(suite, options, storage, calls_agent=False, baselines=baselines, access=access)
         prepared = await resources.enter_async_context(preparing)
@@ -282,8 +285,9 @@ async def plan_regrade(
             warnings += cluster_warnings(cluster.with_clusters(samples()), cluster)
         observer.warn_all(warnings)
         new = prepared.new_run(name, parent=parent.id, warnings=warnings, document=document)
-        # its responses are those of the parent's looks, so these decide it too
-        run = msgspec.structs.replace(new, id=new_run_id(), early=parent.early)
+        # its responses are those of the parent's target, and of the parent's looks, so these decide it too
+        target = parent.target or new.target
+        run = msgspec.structs.replace(new, id=new_run_id(), target=target, variant=parent.variant, early=parent.early)
         clustered = None if cluster is None else lambda: cluster.with_clusters(samples())
         yield RunSpec(run, prepared, resources, samples=samples, clustered=clustered)
 
@@ -331,28 +335,29 @@ async def resume_run(
         return await _execute_and_report(storage, spec, observer, engine)
 
 
-async def run_remaining_models(
+async def run_remaining_variants(
     storage: Storage, resumed: RunOutcome, observer: RunObserver, engine: Engine
 ) -> SuiteOutcome:
-    """The run that was resumed, then new runs of the models of its group that were not reached."""
+    """The run that was resumed, then new runs of the variants of its group that were not reached."""
     run = resumed.report.run
     definition = RunDefinition.of(run)
     suite, options = suite_of_run(definition), definition.options
-    begun = {RunDefinition.of(one).options.model for one in runs_in_group(storage, run)}
-    missing = [model for model in options.models if model not in begun]
+    begun = {RunDefinition.of(one).options.own_variant for one in runs_in_group(storage, run)}
+    missing = tuple(name for name in options.group_variants if name not in begun)
     if run.group is None or not missing or resumed.stopped == INTERRUPTED_REASON or observer.failed:
         return SuiteOutcome(suite, [resumed])
-    request = RunRequest(suite, options, run.name.removesuffix(f" [{options.model}]"), run.seed)
-    async with _plan_models(
-        storage, suite, request, missing, run.group, definition.baselines, observer, rules=definition.rules
+    variants = variants_to_run(suite, options._replace(variants=missing))
+    request = RunRequest(suite, options, run.name.removesuffix(f" [{options.own_variant}]"), run.seed)
+    async with _plan_variants(
+        storage, suite, request, variants, run.group, definition.baselines, observer, rules=definition.rules
     ) as specs:
         return SuiteOutcome(suite, [resumed, *await _execute_all(storage, specs, observer, engine)])
 
 
 def runs_in_group(storage: Storage, run: Run) -> list[Run]:
-    """All runs of the run's group, that of the first model first; only the run itself if it has no group."""
-    models = RunDefinition.of(run).options.models
-    if run.group is None or not models:
+    """All runs of the run's group, that of the first variant first; only the run itself if it has no group."""
+    variants = RunDefinition.of(run).options.group_variants
+    if run.group is None or not variants:
         return [run]
     found: list[Run] = []
     before: str | None = None
@@ -360,7 +365,7 @@ def runs_in_group(storage: Storage, run: Run) -> list[Run]:
         for one in page:
             if one.group == run.group:
                 found.append(one)
-                if RunDefinition.of(one).options.model == models[0]:
+                if RunDefinition.of(one).options.own_variant == variants[0]:
                     return found[::-1]
         before = page[-1].id
     return found[::-1]
@@ -387,7 +392,13 @@ async def regrade_run(
     else:
         suite = await _read(path or Path(definition.suite), options._replace(overrides=overrides), observer)
     prices = options.prices or stored.prices
-    merged = options._replace(repeats=parent.repeats, model=stored.model, cached=stored.cached, prices=prices)
+    merged = options._replace(
+        repeats=parent.repeats,
+        models=stored.chosen_models,
+        variant=stored.own_variant,
+        cached=stored.cached,
+        prices=prices,
+    )
     compared = {**definition.baselines, **(baselines or {})}
     async with plan_regrade(storage, parent, suite, merged, name, observer, compared, document) as spec:
         return await _execute_and_report(storage, spec, observer, engine)
@@ -455,11 +466,3 @@ def _not_passed(storage: Storage, run: Run) -> tuple[str, ...]:
     if not cases:
         raise ConfigError(Problem("--failed-of", f"every case of {run.id} passed; there is nothing to run"))
     return tuple(cases)
-
-
-def _cached_models(options: RunOptions) -> tuple[str, ...]:
-    if options.cached is None:
-        return ()
-    from gradeline.letta.cache import models_in  # few runs read letta's results
-
-    return tuple(models_in(Path(options.cached)))

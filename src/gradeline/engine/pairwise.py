@@ -17,8 +17,9 @@ from gradeline.engine.execute import Stop
 from gradeline.engine.lifecycle import NO_OBSERVER, RunObserver
 from gradeline.engine.orchestrate import RunOutcome, RunRequest, regrade_run, resume_run, run_suite
 from gradeline.engine.validation import read_with_code
+from gradeline.engine.variants import variants_to_run
 from gradeline.errors import ConfigError, Problem
-from gradeline.model import Run, Storage
+from gradeline.model import Run, Storage, quote
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import SuiteDefinition
 from gradeline.verdict import graders_of
@@ -28,7 +29,7 @@ JUDGE = "pair"
 
 
 class Side(NamedTuple):
-    """A model to run, or a stored run, which is resumed if it is not complete."""
+    """A model or a variant of the suite to run, or a stored run, which is resumed if it is not complete."""
 
     model: str | None = None
     run: str | None = None
@@ -66,7 +67,7 @@ async def pair_runs(storage: Storage, request: PairRequest, observer: RunObserve
         observer.warn(warning)
     keys = _comparing(suite, request)
     observer = observer._replace(stop=observer.stop or Stop())
-    baseline, candidate = await _answered(storage, request, overrides, observer)
+    baseline, candidate = await _answered(storage, request, suite, overrides, observer)
     stopped = baseline.stopped or candidate.stopped
     pair = Pair(baseline.report.run, candidate.report.run, stopped=stopped)
     if stopped is not None:
@@ -92,10 +93,11 @@ def _comparing(suite: SuiteDefinition, request: PairRequest) -> tuple[str, ...]:
 
 
 async def _answered(
-    storage: Storage, request: PairRequest, overrides: tuple[str, ...], observer: RunObserver
+    storage: Storage, request: PairRequest, suite: SuiteDefinition, overrides: tuple[str, ...], observer: RunObserver
 ) -> tuple[RunOutcome, RunOutcome]:
+    options = request.options._replace(overrides=overrides, comparing=False)
     sides = (request.baseline, request.candidate)
-    work = [_side(storage, request, side, overrides, observer) for side in sides]
+    work = [_side(storage, request, side, _of_side(suite, side, options), observer) for side in sides]
     done = await asyncio.gather(*work, return_exceptions=True)
     for one in done:
         if isinstance(one, BaseException):
@@ -104,16 +106,28 @@ async def _answered(
     return baseline, candidate
 
 
+def _of_side(suite: SuiteDefinition, side: Side, options: RunOptions) -> RunOptions:
+    """The options that run one side: a variant of the suite, or else a model; `ConfigError` if that is several runs."""
+    if side.model is None:
+        return options
+    is_variant = any(side.model in (one.name, *one.parts) for one in suite.run_variants())
+    names = (side.model,)
+    chosen = options._replace(variants=names) if is_variant else options._replace(models=names)
+    runs = [str(one.name) for one in variants_to_run(suite, chosen)]
+    if len(runs) > 1:
+        reason = f"{quote(side.model)} is {len(runs)} runs: {', '.join(runs[:20])}; name one of them"
+        raise ConfigError(Problem("pair", reason))
+    return chosen
+
+
 async def _side(
-    storage: Storage, request: PairRequest, side: Side, overrides: tuple[str, ...], observer: RunObserver
+    storage: Storage, request: PairRequest, side: Side, options: RunOptions, observer: RunObserver
 ) -> RunOutcome:
     try:
         if side.run is not None:
             return await _stored(storage, side.run, request.options, observer)
-        options = request.options._replace(overrides=overrides, comparing=False)
-        models = (side.model,) if side.model is not None else ()
         name = None if request.name is None else f"{request.name} [{side.model}]"
-        ran = await run_suite(storage, RunRequest(request.suite, options._replace(models=models), name), observer)
+        ran = await run_suite(storage, RunRequest(request.suite, options, name), observer)
         return ran.runs[0]
     except BaseException as error:
         if observer.stop is not None:
@@ -180,5 +194,5 @@ def _digest(definition: RunDefinition) -> str | None:
 
 
 def _named(run: Run) -> str:
-    model = run.target.get("model")
-    return str(model) if model else run.name
+    name = run.variant or run.target.get("model")
+    return str(name) if name else run.name

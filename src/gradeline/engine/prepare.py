@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
@@ -28,7 +28,6 @@ from gradeline.engine.components import (
     is_loaded,
     needs_baseline,
     run_prices,
-    target_spec,
     with_baseline_run,
     with_inputs,
 )
@@ -52,9 +51,9 @@ from gradeline.suite.clusters import COMPARED_CASES, cluster_warnings, near_dupl
 from gradeline.suite.column_order import grader_inputs, in_order
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.environment import read_environment
-from gradeline.suite.spec import GraderSpec, SuiteDefinition
+from gradeline.suite.spec import GraderSpec, SuiteDefinition, Variant
 from gradeline.targets.base import DeclaredTarget
-from gradeline.usercode.loader import SETUP, FunctionEntry
+from gradeline.usercode.loader import SETUP, CodeSpec, FunctionEntry
 from gradeline.usercode.pools import CodeRunner, WorkerPools
 from gradeline.verdict import graders_of
 
@@ -73,6 +72,17 @@ class Closable(Protocol):
     """A grader that holds connections."""
 
     async def aclose(self) -> None: ...
+
+
+class LoadedCode(NamedTuple):
+    """User code that was loaded, and what was found in it."""
+
+    spec: CodeSpec | None = None
+    """None: the suite has no code."""
+    entries: tuple[FunctionEntry, ...] = ()
+
+
+NO_CODE = LoadedCode()
 
 
 class PreparedRun(NamedTuple):
@@ -97,8 +107,8 @@ class PreparedRun(NamedTuple):
     secrets: SecretSet | None = None
     """The secrets whose markers are in the suite and in the environment."""
     observer: WorkerObserver = WorkerObserver()
-    code: tuple[FunctionEntry, ...] | None = None
-    """The user code of the suite; None if there is none."""
+    code: LoadedCode = NO_CODE
+    """The user code of the suite."""
     code_loaded: bool = True
     """False: `start` loads the code."""
 
@@ -107,11 +117,11 @@ class PreparedRun(NamedTuple):
 
         Planning does not call this: a setup function may change what a check must not touch.
         """
-        if self.code is not None and not self.code_loaded:
+        if self.code.spec is not None and not self.code_loaded:
             await self.workers.start()
-        if self.suite.setup is not None and not _skips_setup(self.suite, self.options, self.code or ()):
+        if self.suite.setup is not None and not _skips_setup(self.suite, self.options, self.code.entries):
             connection = getattr(self.target, "client_options", None)
-            suite = {**self.suite.shown, "model_handle": self.options.model, "connection": connection}
+            suite = {**self.suite.shown, "model_handle": self.target.model, "connection": connection}
             await self.workers.set_up(suite)
 
     def samples(self) -> Iterator[Sample]:
@@ -181,6 +191,7 @@ class PreparedRun(NamedTuple):
             suite=suite.name,
             suite_digest=suite.digest,
             target=self.described_target(),
+            variant=suite.variants[0].name,
             graders=self.run_graders(),
             group=group,
             parent=parent,
@@ -322,23 +333,23 @@ async def prepare(
     baselines: Mapping[str, str] | None = None,
     access: Access = UNRESTRICTED,
     in_process: InProcessCode | None = None,
-    code: Sequence[FunctionEntry] | None = None,
+    loaded_code: Iterable[LoadedCode] = (),
 ) -> AsyncIterator[PreparedRun]:
-    """Build and open everything a run of the suite needs; one `ConfigError` reports everything that is wrong.
+    """Build and open everything a run of the suite's only variant needs; one `ConfigError` reports all that is wrong.
 
     Nothing is called, but two things are opened because no check can do without. The code of a suite is loaded in a
     worker: its fingerprint covers the modules that it imports, which only loading shows. The target is opened: only
-    that reads the keys, files and programs it needs. ``code`` are the entries of code that was loaded before for the
-    same suite; then `PreparedRun.start` loads it.
+    that reads the keys, files and programs it needs. ``loaded_code`` was loaded before, for other variants of the
+    suite; if it is that of this one, only `PreparedRun.start` loads it.
 
     Without ``calls_agent`` the target is not opened: grading needs none of its keys. ``baselines`` overrides the
     suite's baseline run of each grader. ``access`` limits which addresses agents and models are reached at.
     """
     started = perf_counter()
     chosen = _chosen(suite, options)
-    target_options = target_spec(suite, options)
     async with AsyncExitStack() as stack:
-        spec = code_spec(suite, chosen, target_options, in_process)
+        spec = code_spec(suite, chosen, in_process)
+        known = next((code for code in loaded_code if code.spec == spec), None)
         problems = ProblemCollector(suite)
         requested = requested_concurrency(suite, options)
         with problems.collect():
@@ -347,8 +358,8 @@ async def prepare(
         workers = await stack.enter_async_context(
             WorkerPools(spec, max_size=most, on_death=access.observer.worker_died)
         )
-        entries = tuple(code or ())
-        if spec is not None and code is None:
+        entries = () if known is None else known.entries
+        if spec is not None and known is None:
             with problems.collect():
                 entries = (await workers.start()).entries
         pool: CodeRunner = workers if in_process is None else in_process.runner(workers)
@@ -376,10 +387,10 @@ async def prepare(
         if suite.reward is not None and (REWARD, suite.reward) in loaded:
             uses.append(build_reward_use(suite, suite.reward, loaded))
         target: DeclaredTarget[Any] | None = None
-        with problems.collect():
-            target = build_target(suite, target_options, pool, loaded, storage, resources, in_process)
+        with problems.collect(), _naming(suite.variants[0]):
+            target = build_target(suite, pool, loaded, storage, resources, in_process)
         if calls_agent and target is not None:
-            with problems.collect():
+            with problems.collect(), _naming(suite.variants[0]):
                 await stack.enter_async_context(target)
         notes: list[str] = []
         if target is not None and not problems:
@@ -412,9 +423,20 @@ async def prepare(
             prices,
             access.secrets,
             access.observer,
-            None if spec is None else entries,
-            code is None,
+            LoadedCode(spec, entries),
+            known is None,
         )
+
+
+@contextmanager
+def _naming(variant: Variant) -> Iterator[None]:
+    """Name the variant in what is wrong with its target: others may not have the fault."""
+    try:
+        yield
+    except ConfigError as error:
+        if variant.name is None or type(error) is not ConfigError:
+            raise
+        raise ConfigError(error.problems, f"{variant.target.kind} (variant {quote(variant.name)})") from None
 
 
 def _skips_setup(suite: SuiteDefinition, options: RunOptions, code: Iterable[FunctionEntry]) -> bool:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gradeline.engine.components import target_files
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.execute import AGENT
 from gradeline.engine.grade import GraderUse
@@ -17,7 +18,7 @@ from gradeline.suite.problems import SourceError, SuiteProblem
 from gradeline.suite.read import SuiteFileError, locate
 from gradeline.suite.spec import CodeReference, SuiteDefinition
 from gradeline.targets.base import DeclaredTarget
-from gradeline.usercode.loader import SETUP, TARGET, CodeRequest, CodeSpec, LoadError, LoadFault, ReservedName
+from gradeline.usercode.loader import SETUP, CodeRequest, CodeSpec, LoadError, LoadFault, ReservedName
 from gradeline.usercode.pool import WorkerPool
 
 T = TypeVar("T")
@@ -91,12 +92,11 @@ def _code_of(folder: Path, references: Sequence[CodeReference]) -> CodeSpec | No
     own = [reference for reference in references if reference.origin is None]
     if not own:
         return None
-    target = next((reference.name for reference in own if reference.role == TARGET), "")
     return CodeSpec(
         str(folder),
         tuple(CodeRequest(reference.role, reference.name) for reference in own if reference.role != SETUP),
         next((reference.name for reference in own if reference.role == SETUP), None),
-        (target.rpartition(":")[0],) if ".py:" in target else (),
+        target_files(own),
         tuple(
             ReservedName(reference.role, reference.name, reference.origin)
             for reference in references

@@ -12,8 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar, overload
 
-import msgspec
-
 from gradeline.errors import BadReplyError, ConfigError, DataError, GraderError, NeedsIsolationError, Problem
 from gradeline.model import (
     Config,
@@ -185,10 +183,6 @@ class DeclaredGrader(Declaration[C], Grader):
         if result.score is None:
             return {"passed": False, "score": 0.0, "details": {**details, "error": "no_score"}}
         return {"passed": result.passed, "score": result.score, "details": details}
-
-    @classmethod
-    def option_names(cls) -> tuple[str, ...]:
-        return tuple(field.encode_name for field in msgspec.structs.fields(cls._config_type))
 
     def definition(self) -> dict[str, Any]:
         """The canonical stored form; `gradeline.graders.from_definition` rebuilds the grader from it."""

@@ -57,6 +57,10 @@ class Declaration(Generic[C]):
                 if isinstance(config_type, type):
                     cls._config_type = config_type
 
+    @classmethod
+    def option_names(cls) -> tuple[str, ...]:
+        return cls._config_type.__struct_encode_fields__
+
     def __init__(self, config: Mapping[str, Any] | None = None) -> None:
         self.config = {} if config is None else config
         self._reading = self.read(self.config)

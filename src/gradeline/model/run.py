@@ -87,6 +87,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
     suite_digest: str = ""
     status: RunStatus = "pending"
     target: dict[str, Any] = {}
+    variant: str | None = None
+    """The variant of the suite that the target is; None if the suite has only one."""
     graders: dict[str, RunGrader] = {}
     group: str | None = None
     parent: str | None = None

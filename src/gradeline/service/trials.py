@@ -326,13 +326,12 @@ class Trial:
         access = self._access
         resources = Resources(None, access.environment, access.policy, secrets=access.secrets)
         spec = self._suite.target
-        model = spec.models[0] if spec.models else None
         if not self._over_http:
-            choice = limit_concurrency(RunOptions(model=model), self._suite, self._settings)
+            choice = limit_concurrency(RunOptions(), self._suite, self._settings)
             async with prepare(self._suite, choice, self._storage, access=access) as prepared:
                 yield prepared.target
             return
-        config = spec.config if model is None else {**spec.config, "model": model}
+        config = spec.config
         if self.kind == "http":
             context = targets.TargetContext(resources, transport=self._wire)
             async with self._wire, targets.create("http", config, spec.secrets, context) as target:
@@ -359,7 +358,8 @@ async def _response(target: DeclaredTarget[Any], sample: Sample) -> Response:
 
 
 def _without_retries(suite: SuiteDefinition) -> SuiteDefinition:
-    """The suite without retries, and with the timeout of a trial."""
+    """The suite of the first variant without retries, and with the timeout of a trial."""
+    suite = suite.with_variant(suite.run_variants()[0])
     spec = suite.target
     options = targets.registry.get(spec.kind).read(spec.config).options
     config = dict(spec.config)
@@ -368,7 +368,7 @@ def _without_retries(suite: SuiteDefinition) -> SuiteDefinition:
     timeout = getattr(options, "timeout", None)
     if timeout is not None:
         config["timeout"] = min(timeout, MAX_TRIAL_S)
-    return replace(suite, target=replace(spec, config=config))
+    return suite.with_targets(lambda spec: replace(spec, config=config))
 
 
 MAX_PREVIEW_S = 60.0

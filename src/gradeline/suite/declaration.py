@@ -89,6 +89,66 @@ class PriceSpec(Config, frozen=True):
     ] = None
 
 
+MAX_NAME = 100
+"""Maximum characters of the name of a variant or a prompt."""
+VARIANT_KEY = r"^target(\.|$)"
+"""What a variant may set: graders, cases and gate are those of the suite, so that its runs are comparable."""
+
+
+class VariantEntry(_Section, frozen=True, kw_only=True):
+    """One configuration of the target: a run of its own."""
+
+    name: Annotated[
+        Text,
+        described(
+            "Name of the variant, unique in the suite.",
+            max_length=MAX_NAME,
+            expected=f"{TEXT}, at most {MAX_NAME} characters",
+        ),
+    ]
+    set: Annotated[
+        dict[str, Any] | None,
+        described(
+            "Values of the target by their path, such as target.prompt; target alone replaces the whole target.",
+            expected="a mapping such as {target.model: …}",
+        ),
+    ] = None
+
+    @classmethod
+    def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        schema["properties"]["set"] |= {"propertyNames": {"pattern": VARIANT_KEY}}
+        return schema
+
+
+class PromptEntry(_Section, frozen=True, kw_only=True):
+    """A prompt of a chat target, from a file or written here."""
+
+    name: Annotated[
+        Annotated[Text, Meta(max_length=MAX_NAME)] | None,
+        described(
+            "Name of the prompt in names of variants (default: its file's name).",
+            expected=f"{TEXT}, at most {MAX_NAME} characters",
+        ),
+    ] = None
+    file: Annotated[Text | None, described("File with the prompt, relative to the suite.", expected=TEXT)] = None
+    text: Annotated[Text | None, described("The prompt itself.", expected=TEXT)] = None
+
+    def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
+        if (self.file is None) is (self.text is None):
+            yield Problem("file", "is required, or text; keep one of them")
+
+
+Models = Annotated[
+    list[Annotated[str, Meta(min_length=1)]] | None,
+    described(
+        "Models to run: one run each, all in one group.",
+        expected="a list of names",
+        extra_json_schema={"uniqueItems": True},
+    ),
+]
+
+
 class SuiteFile(_Section, frozen=True, kw_only=True):
     """The top level of a suite file."""
 
@@ -108,6 +168,22 @@ class SuiteFile(_Section, frozen=True, kw_only=True):
         dict[str, Any],
         described("The agent under test.", expected="the agent under test, such as {kind: http, url: …}"),
     ]
+    variants: Annotated[
+        Annotated[list[Any], Meta(min_length=1)] | None,
+        described(
+            "Configurations of the target, one run each, all in one group: {name: …, set: {target.prompt: …}}.",
+            expected="a list of variants such as {name: short, set: {target.prompt: …}}",
+        ),
+    ] = None
+    prompts: Annotated[
+        Annotated[list[Any], Meta(min_length=1)] | None,
+        described(
+            "Prompts of a chat target, one run each with each of the models: files relative to the suite's folder, or"
+            " texts. A text with {{input}} is the target's `prompt`, any other its `system` prompt.",
+            expected="a list of files and texts",
+        ),
+    ] = None
+    models: Models = None
     graders: Annotated[
         dict[str, Any],
         described(
@@ -203,14 +279,7 @@ class TargetEntry(_Section, frozen=True, kw_only=True):
     """The keys of every target; its kind has its own options."""
 
     kind: Annotated[str, described("How the agent is called.", expected="the kind of a target")]
-    models: Annotated[
-        list[Annotated[str, Meta(min_length=1)]] | None,
-        described(
-            "Models to run: one run each, all in one group.",
-            expected="a list of names",
-            extra_json_schema={"uniqueItems": True},
-        ),
-    ] = None
+    models: Models = None
 
 
 class GraderEntry(_Section, frozen=True, kw_only=True):

@@ -209,29 +209,44 @@ def override(document: SuiteDocument, settings: Sequence[str]) -> SuiteDocument:
 def _apply(data: Any, setting: str) -> None:
     name, separator, text = setting.partition("=")
     name = name.strip()
-    if not separator or not _PATH.fullmatch(name):
+    steps = override_steps(name)
+    if not separator or not steps:
         raise _setting_error(
             setting, "write key=value, such as target.url=http://localhost:9000 or graders.exact.timeout=2"
         )
-    steps: KeyPath = tuple(word or int(index) for word, index in _STEP.findall(name))
     value = _value(setting, text)
-    if steps[0] == "target" and contains_secret(value, str(steps[-1])):
+    if steps[0] in ("target", "variants") and contains_secret(value, str(steps[-1])):
         # the store keeps the overrides of a run
         raise ConfigError(Problem("--set", f"{name} may be a secret; export it and write {name}='${{NAME}}'"))
+    fault = apply_override(data, steps, value)
+    if fault is not None:
+        raise _setting_error(setting, fault)
+
+
+def override_steps(name: str) -> KeyPath:
+    """The key path that a name such as ``target.messages[0].content`` means; empty for an invalid name."""
+    if not _PATH.fullmatch(name):
+        return ()
+    return tuple(word or int(index) for word, index in _STEP.findall(name))
+
+
+def apply_override(data: Any, steps: KeyPath, value: object) -> str | None:
+    """Set the value at a key path, in place; missing mappings are created. Returns why that is not possible."""
     inside = data
     for depth, step in enumerate(steps):
         parent = show_path(steps[:depth]) or "the suite"
         if isinstance(step, int):
             if not isinstance(inside, list) or step >= len(inside):
-                raise _setting_error(setting, f"{parent} has no item [{step}]")
+                return f"{parent} has no item [{step}]"
         elif not isinstance(inside, dict):
-            raise _setting_error(setting, f"{parent} is {quote(inside)}, which has no keys")
+            return f"{parent} is {quote(inside)}, which has no keys"
         if depth == len(steps) - 1:
             inside[step] = value
         elif isinstance(step, str):
             inside = inside.setdefault(step, {})
         else:
             inside = inside[step]
+    return None
 
 
 def _value(setting: str, text: str) -> Any:

@@ -97,6 +97,15 @@ class RewrittenSuite(NamedTuple):
                 return (*self.renamed[path[:end]], *path[end:])
         return path
 
+    def moved(self, places: Mapping[KeyPath, KeyPath]) -> RewrittenSuite:
+        """The same suite with the values at some paths written elsewhere in the file."""
+        kept = {
+            path: place
+            for path, place in self.renamed.items()
+            if not any(path[:end] in places for end in range(1, len(path) + 1))
+        }
+        return self._replace(renamed={**kept, **places})
+
 
 def rewrite_suite(data: Mapping[str, Any]) -> RewrittenSuite:
     """Rewrite a suite of any dialect; the data itself is not changed."""

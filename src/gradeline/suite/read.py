@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -40,9 +41,11 @@ from gradeline.suite.letta_dialects import (
     aliases_of,
     judge_connection,
     rewrite_suite,
+    target_kind,
 )
 from gradeline.suite.problems import DocumentError, KeyPath, SourcePosition, SuiteProblem, show_path
-from gradeline.suite.spec import CodeReference, GraderSpec, SuiteDefinition, TargetSpec
+from gradeline.suite.spec import CodeReference, GraderSpec, SuiteDefinition, TargetSpec, Variant, joined_name
+from gradeline.suite.variants import DeclaredVariant, declared_variants
 from gradeline.usercode.decorators import Mark, MarkedFunctionInFile, find_marked_functions, name_conflict
 from gradeline.usercode.process_control import GRADER_MEMORY, parse_size
 from gradeline.verdict import Gate, read_gate
@@ -112,7 +115,10 @@ class _Reader:
 
     def suite(self) -> SuiteDefinition:
         written = self._top_level()
-        target = self._target()
+        environment = read_environment(self._file.parent).values
+        models = self._models(environment)
+        target = self._target(DeclaredVariant(None, dict(self._mapping("target")), {}), environment, models)
+        variants = self._variants(target, environment, models)
         specs = self._graders(target)
         keys = list(map(str, self._mapping("graders")))
         self._check_inputs(specs, keys)
@@ -127,7 +133,8 @@ class _Reader:
             self._refer("suite_setup", setup, ("setup_script",))
         self._check_name_conflicts()
         if self._problems or written is None:
-            problems = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
+            found = dict.fromkeys(self._problems)  # a fault of the target is one of each of its variants
+            problems = sorted(found, key=lambda problem: (problem.line, problem.column))
             raise SuiteFileError(problems, self._file.parent, self._references)
         return SuiteDefinition(
             name=written.name,
@@ -135,7 +142,8 @@ class _Reader:
             file=self._file,
             digest=self._document.digest,
             dataset=dataset,
-            target=target,
+            variants=variants,
+            models=models,
             graders=tuple(specs),
             gate=gate,
             setup=written.setup_script,
@@ -157,7 +165,7 @@ class _Reader:
             output=None if written.output is None else self._file.parent / written.output,
             shown=self._document.data,
             warnings=tuple(self._warnings),
-            references=tuple(self._references),
+            references=tuple(dict.fromkeys(self._references)),
         )
 
     def _fault(self, path: KeyPath, message: str) -> None:
@@ -299,19 +307,50 @@ class _Reader:
             self._fault(("dataset",), f"no file {written!r}" + (f"; did you mean {near!r}?" if near else ""))
         return path
 
-    def _target(self) -> TargetSpec:
-        written = self._data.get("target")
-        if not isinstance(written, dict):
+    def _variants(
+        self, target: TargetSpec, environment: Mapping[str, str], models: Sequence[str]
+    ) -> tuple[Variant, ...]:
+        """The configurations of the target; only the suite's own if there are no variants."""
+        written = self._mapping("target")
+        declared, faults = declared_variants(self._data, self._file.parent)
+        for path, message in faults:
+            self._fault(path, message)
+        variants = tuple(
+            Variant(one.name, target if one.target == written else self._target(one, environment, models))
+            for one in declared
+        )
+        chosen: set[str | None] = {*models} or {None}
+        names = Counter(joined_name(one.name, model) for one in variants for model in chosen)
+        twice = next((name for name, count in names.items() if count > 1), None)
+        if twice is not None and not faults:
+            key = "variants" if self._data.get("variants") else "prompts"
+            self._fault((key,), f"two runs would have the name {twice!r}; rename one")
+        return variants or (Variant(None, target),)
+
+    def _target(self, variant: DeclaredVariant, environment: Mapping[str, str], models: Sequence[str]) -> TargetSpec:
+        before, self._rewritten = self._rewritten, self._rewritten.moved(variant.places)
+        try:
+            return self._read_target(variant.target, environment, models)
+        finally:
+            self._rewritten = before
+
+    def _read_target(
+        self, written: Mapping[str, Any], environment: Mapping[str, str], models: Sequence[str]
+    ) -> TargetSpec:
+        if not isinstance(self._data.get("target"), dict):
             return TargetSpec(kind="")
-        environment = read_environment(self._file.parent)
-        substituted = substitute(written, environment.values, self._position, ("target",))
-        self._problems += substituted.problems
+        substituted = substitute(written, environment, self._position, ("target",))
+        for problem in substituted.problems:
+            path = self._rewritten.written(tuple(_steps(problem.path)))
+            self._problems.append(problem._replace(path=show_path(path)))
         entry = {key: value for key, value in substituted.tree.items() if key in keys_of(TargetEntry)}
         config = {key: value for key, value in substituted.tree.items() if key not in entry}
-        models = self._models(self._read(TargetEntry, entry, ("target",)), config)
-        kind = written.get("kind")
-        if not isinstance(kind, str):
+        self._read(TargetEntry, entry, ("target",))
+        if models and config.get("model") is not None:
+            self._fault(("target", "model"), f"conflicts with {self._models_key[-1]!r}; keep one of them")
+        if not isinstance(written.get("kind"), str):
             return TargetSpec(kind="")
+        kind = target_kind(written["kind"])
         try:
             declaration = targets.registry.get(kind)
         except UnknownNameError as error:
@@ -325,16 +364,23 @@ class _Reader:
         code = declaration.user_code
         if code is not None and isinstance(config.get(code.option), str):
             self._refer(code.role, config[code.option], ("target", code.option))
-        return TargetSpec(kind=kind, config=config, secrets=frozenset(substituted.secrets), models=models)
+        return TargetSpec(kind=kind, config=config, secrets=frozenset(substituted.secrets))
 
-    def _models(self, entry: TargetEntry | None, config: Mapping[str, Any]) -> tuple[str, ...]:
-        models = (entry.models if entry is not None else None) or []
+    @property
+    def _models_key(self) -> KeyPath:
+        """Where the models are written: next to the target, or in it."""
+        return ("models",) if self._data.get("models") else self._rewritten.written(("target", "models"))
+
+    def _models(self, environment: Mapping[str, str]) -> tuple[str, ...]:
+        inside = self._mapping("target").get("models")
+        if self._data.get("models") and inside:
+            self._fault(("models",), "is written in the target too; keep one of them")
+        models = self._data.get("models") or substitute(inside, environment, self._position, ("target", "models")).tree
+        if not isinstance(models, list) or not all(isinstance(model, str) for model in models):
+            return ()
         twice = next((model for model in models if models.count(model) > 1), None)
         if twice is not None:
-            self._fault(("target", "models"), f"names {twice!r} twice; for several runs of one model use repeats")
-        if models and config.get("model") is not None:
-            key = self._rewritten.written(("target", "models"))[-1]
-            self._fault(("target", "model"), f"conflicts with {key!r}; keep one of them")
+            self._fault(self._models_key, f"names {twice!r} twice; for several runs of one model use repeats")
         return tuple(models)
 
     def _graders(self, target: TargetSpec) -> list[GraderSpec]:

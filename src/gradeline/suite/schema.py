@@ -23,8 +23,10 @@ from gradeline.suite.declaration import (
     CaseEntry,
     GraderEntry,
     PriceSpec,
+    PromptEntry,
     SuiteFile,
     TargetEntry,
+    VariantEntry,
     default_of,
     keys_of,
 )
@@ -60,7 +62,12 @@ def suite_schema() -> Schema:
     definitions.add("gate", _gate(definitions))
     rewards = [_Kind(name, _summary(reward.__doc__), config_schema(reward)) for name, reward in REWARDS.items()]
     definitions.add("reward", _by_kind(definitions, "reward", rewards))
-    for name, spec in (("budget", BudgetSpec), ("price", PriceSpec)):
+    for name, spec in (
+        ("budget", BudgetSpec),
+        ("price", PriceSpec),
+        ("variant", VariantEntry),
+        ("prompt", PromptEntry),
+    ):
         definitions.add(name, {"description": _summary(spec.__doc__), **config_schema(spec)})
     schema = declared_keys(SuiteFile, "suite")
     cases = {"type": "array", "items": defined("case"), "minItems": 1}
@@ -69,10 +76,13 @@ def suite_schema() -> Schema:
         "target": defined("target"),
         "graders": {"type": "object", "additionalProperties": defined("grader"), "minProperties": 1},
         **{name: {"anyOf": [defined(name), _NULL]} for name in ("gate", "reward", "budget")},
+        "variants": {"type": ["array", "null"], "items": defined("variant"), "minItems": 1},
+        "prompts": {"type": ["array", "null"], "items": {"anyOf": [_TEXT, defined("prompt")]}, "minItems": 1},
         "prices": {"type": ["object", "null"], "additionalProperties": defined("price")},
     }
     for name, part in parts.items():
         schema["properties"][name] = {"description": schema["properties"][name]["description"], **part}
+    schema["allOf"] = [*schema.get("allOf", ()), _models_once()]
     for name in IGNORED:
         schema["properties"][name] = {"description": "A key of letta-evals, without effect here.", **_MAPPING}
     return {
@@ -198,6 +208,14 @@ def _target(definitions: _Definitions) -> Schema:
         several = _has(models, {"type": "array", "minItems": 1})
         schema["allOf"].append({"if": several, "then": {"properties": {"model": _NULL}}})
     return schema
+
+
+def _models_once() -> Schema:
+    """Models next to the target exclude those in the target."""
+    empty: Schema = {"anyOf": [_NULL, {"type": "array", "maxItems": 0}]}
+    inside = {**dict.fromkeys(key_names("target", "models"), empty), "model": _NULL}
+    several = _has("models", {"type": "array", "minItems": 1})
+    return {"if": several, "then": {"properties": {"target": {"properties": inside}}}}
 
 
 def _gate(definitions: _Definitions) -> Schema:

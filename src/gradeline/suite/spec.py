@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gradeline.model.run import TurnRule
 from gradeline.model.secrets import REDACTED, is_secret_name
@@ -14,6 +16,11 @@ from gradeline.suite.declaration import BudgetSpec, GraderEntry, PriceSpec, defa
 from gradeline.usercode.process_control import GRADER_MEMORY
 from gradeline.verdict import Gate
 from gradeline.verdict.evidence import AgentErrors
+
+TARGET_KEYS = ("target", "variants")
+"""The keys of a suite with values of targets, which may contain secrets."""
+
+_JOIN = "@"
 
 
 class GraderSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +73,28 @@ class TargetSpec(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     config: dict[str, Any] = {}
     secrets: frozenset[str] = frozenset()
-    models: tuple[str, ...] = ()
-    """One run each."""
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """A configuration of the target: one run. The name is None if there is only the suite's own target."""
+
+    name: str | None
+    target: TargetSpec
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """The names of variant, prompt and model that its name has."""
+        return (self.name or "").split(_JOIN)
+
+    def with_model(self, model: str) -> Variant:
+        """The same configuration with another model, which becomes part of the name."""
+        target = replace(self.target, config={**self.target.config, "model": model})
+        return Variant(joined_name(self.name, model), target)
+
+
+def joined_name(*names: str | None) -> str | None:
+    """The name of a run from those of its variant, prompt and model: ``short@gpt-4o``."""
+    return _JOIN.join(name for name in names if name is not None) or None
 
 
 class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +105,9 @@ class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
     file: Path
     digest: str
     dataset: Path | list[Any]
-    target: TargetSpec
+    variants: tuple[Variant, ...]
+    """The configurations of the target, at least one. With ``models``, one run for each of both."""
+    models: tuple[str, ...] = ()
     graders: tuple[GraderSpec, ...]
     gate: Gate | None
     setup: str | None
@@ -111,6 +140,26 @@ class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """The functions that the suite names, in the order of the file."""
 
     @property
+    def target(self) -> TargetSpec:
+        """The target of the first variant, which is the only one once a run is planned."""
+        return self.variants[0].target
+
+    def run_variants(self, models: Sequence[str] = ()) -> tuple[Variant, ...]:
+        """The configuration of each run, in order; ``models`` replace those of the suite."""
+        chosen = models or self.models
+        if not chosen:
+            return self.variants
+        return tuple(variant.with_model(model) for variant in self.variants for model in chosen)
+
+    def with_variant(self, variant: Variant) -> SuiteDefinition:
+        """The suite of one run."""
+        return replace(self, variants=(variant,), models=())
+
+    def with_targets(self, change: Callable[[TargetSpec], TargetSpec]) -> SuiteDefinition:
+        """The suite with the target of every variant changed."""
+        return replace(self, variants=tuple(replace(one, target=change(one.target)) for one in self.variants))
+
+    @property
     def folder(self) -> Path:
         """Start of relative paths and of custom code."""
         return self.file.parent
@@ -118,7 +167,7 @@ class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def masked(self) -> dict[str, Any]:
         """The file's data without secrets."""
-        return {**self.shown, "target": _redact(self.shown.get("target"))}
+        return {key: _redact(value) if key in TARGET_KEYS else value for key, value in self.shown.items()}
 
     @property
     def reward_key(self) -> str:
@@ -135,7 +184,8 @@ class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
 def _redact(value: Any, name: str = "") -> Any:
     """Redact values whose key is a secret's name, unless they only name a variable."""
     if isinstance(value, dict):
-        return {key: _redact(item, str(key)) for key, item in value.items()}
+        # a variant sets a value by its path
+        return {key: _redact(item, str(key).rpartition(".")[2]) for key, item in value.items()}
     if isinstance(value, list):
         return [_redact(item, name) for item in value]
     return REDACTED if isinstance(value, str) and "${" not in value and is_secret_name(name) else value

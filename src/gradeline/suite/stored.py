@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from gradeline.errors import ConfigError, Problem
 from gradeline.suite.document import override, parse_document
 from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import read_suite_document, without_line
-from gradeline.suite.spec import SuiteDefinition
+from gradeline.suite.spec import TARGET_KEYS, SuiteDefinition
 
 FILE = "<suite stored with the run>"
 """Shown instead of the path of a suite file."""
@@ -33,11 +33,11 @@ def stored_suite(
     ``{secret: NAME}`` in its target is replaced by the value of that name in ``secrets``.
     """
     known = secrets or {}
-    missing = [name for name in secret_names(document.get("target")) if name not in known]
+    missing = [name for name in target_secrets(document) if name not in known]
     if missing:
         names = ", ".join(map(repr, missing))
         raise ConfigError(Problem("target", f"requires the secret {names}, which only the service has; continue there"))
-    data = json.dumps({**document, "target": _with_markers(document.get("target"))}).encode()
+    data = json.dumps(with_targets(document, _with_markers)).encode()
     try:
         read = override(parse_document(data, "suite.json"), overrides)
         suite = read_suite_document(read, (folder or Path.cwd()) / FILE)
@@ -48,8 +48,18 @@ def stored_suite(
     if not known:
         return suite
     values = {_marker(name): value for name, value in known.items()}
-    target = replace(suite.target, config=_with_values(suite.target.config, values), secrets=frozenset(known.values()))
-    return replace(suite, target=target)
+    secret = frozenset(known.values())
+    return suite.with_targets(lambda spec: replace(spec, config=_with_values(spec.config, values), secrets=secret))
+
+
+def target_secrets(document: Mapping[str, Any]) -> list[str]:
+    """The names of the secrets in the target of a suite and in its variants, each once."""
+    return list(dict.fromkeys(name for key in TARGET_KEYS for name in secret_names(document.get(key))))
+
+
+def with_targets(document: Mapping[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """The suite with the values of its targets changed, those of its variants too."""
+    return {key: change(value) if key in TARGET_KEYS else value for key, value in document.items()}
 
 
 def secret_names(tree: object) -> Iterator[str]:
