@@ -221,8 +221,8 @@ def find_group(storage: Storage, wanted: str) -> list[Run]:
     group = wanted if any(run.group == wanted for run in runs) else storage.find_run(wanted).group
     if group is None:
         reason = (
-            f"run {quote(wanted)} is in no group: a group is what one command with several models makes"
-            " (gradeline run SUITE --model A --model B); name the runs instead"
+            f"run {quote(wanted)} is in no group: a group is what one command with several variants or"
+            " models makes (gradeline run SUITE --model A --model B); name the runs instead"
         )
         raise ConfigError(Problem("--group", reason))
     found = [run for run in runs if run.group == group][::-1]

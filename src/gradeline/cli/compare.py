@@ -11,7 +11,7 @@ import click
 
 from gradeline.cli.options import CliSettings, complete_run, current_settings, global_options, margin_option
 from gradeline.cli.terminal import TableColumn, console, print_table, safe_text, single_line
-from gradeline.report.formatting import MISSING
+from gradeline.report.formatting import MISSING, run_title
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -148,7 +148,7 @@ def print_comparison(settings: CliSettings, comparison: Comparison) -> None:
 
     out = console(settings)
     for title, run in (("baseline", comparison.baseline), ("candidate", comparison.candidate)):
-        out.print(safe_text(f"{title:<10} {single_line(run.name)}  {run.id}", "bold"))
+        out.print(safe_text(f"{title:<10} {single_line(run_title(run))}  {run.id}", "bold"))
     for reason in comparison.reasons:
         out.print(safe_text(f"  {single_line(reason)}", "" if comparison.comparable else "yellow"))
     for warning in comparison.warnings:
@@ -258,7 +258,7 @@ def print_many(settings: CliSettings, comparison: ManyComparison) -> None:
     first = comparison.deciding
     if first is None:
         for one in comparison.runs:
-            out.print(safe_text(f"  {single_line(one.run.name)}  {one.run.id}"))
+            out.print(safe_text(f"  {single_line(run_title(one.run))}  {one.run.id}"))
         out.print(safe_text("not comparable; use --force to compare what they have in common", "bold red"))
         return
     ordered = comparison.ordered
@@ -290,7 +290,7 @@ def _run_row(number: int, one: ComparedRun, score: RunScore) -> tuple[Text | str
     return (
         str(number),
         _rank(score.rank),
-        safe_text(single_line(one.run.name), "cyan"),
+        safe_text(single_line(run_title(one.run)), "cyan"),
         MISSING if score.mean is None else f"{score.mean:.3f}",
         bounds,
         f"{score.scored}/{score.total}",

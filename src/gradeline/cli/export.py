@@ -51,7 +51,9 @@ def export(run_name: str, file_format: str, output: Path | None) -> None:
         if file_format == "parquet":
             from gradeline.report.table import write_parquet
 
-            write_parquet_file(output, lambda path: write_parquet(path, storage.records(run.id), run.graders))
+            write_parquet_file(
+                output, lambda path: write_parquet(path, storage.records(run.id), run.graders, run.variant)
+            )
         else:
             with streaming_output() if output is None else output_text_file(output) as file:
                 _write(file, file_format, storage, run)
@@ -71,7 +73,7 @@ def _write(file: IO[str], file_format: str, storage: Storage, run: Run) -> None:
     if file_format == "csv":
         from gradeline.report.table import write_csv
 
-        write_csv(file, storage.records(run.id), run.graders)
+        write_csv(file, storage.records(run.id), run.graders, run.variant)
         return
 
     from gradeline.engine.aggregate import conclude

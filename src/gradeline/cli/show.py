@@ -12,7 +12,7 @@ from gradeline.cli.options import CliSettings, current_settings, global_options,
 from gradeline.cli.streams import streaming_output
 from gradeline.cli.terminal import OUTCOME_STYLES, TableColumn, console, mebibytes, print_table, safe_text
 from gradeline.errors import Outcome
-from gradeline.report.formatting import MISSING, clustering_of, costs
+from gradeline.report.formatting import MISSING, clustering_of, costs, run_title
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,15 +88,18 @@ def _usage_data(usage: RunUsage | None) -> dict[str, int]:
 
 
 def _print_runs(settings: CliSettings, runs: list[Run], sizes: dict[str, RunUsage] | None) -> None:
+    has_variants = any(one.variant is not None for one in runs)
     columns = (
         TableColumn("id", key=True),
         TableColumn("name", wraps=True, key=True),
+        *((TableColumn("variant", wraps=True),) if has_variants else ()),
         *(TableColumn(title) for title in ("status", "started", "cases")),
         *(() if sizes is None else (TableColumn("rows", right=True), TableColumn("size (est.)", right=True))),
     )
     rows = []
     for one in runs:
-        row = [one.id[:8], one.name, one.status, one.started_at or "", str(one.total or "")]
+        variant = [one.variant or ""] if has_variants else []
+        row = [one.id[:8], one.name, *variant, one.status, one.started_at or "", str(one.total or "")]
         if sizes is not None:
             size = sizes.get(one.id)
             row += [MISSING, MISSING] if size is None else [f"{size.rows:,}", mebibytes(size.bytes)]
@@ -146,7 +149,7 @@ def print_report(settings: CliSettings, report: RunReport, storage: Storage) -> 
     """Print the table of graders with every denominator, the worst cases and the verdict."""
     out = console(settings)
     run, summary, verdict = report.run, report.summary, report.verdict
-    out.print(safe_text(f"{run.name}  {run.id}  {run.status}", "bold"))
+    out.print(safe_text(f"{run_title(run)}  {run.id}  {run.status}", "bold"))
     out.print(safe_text(_sentence(report)))
     rows: list[tuple[Text | str, ...]] = [
         (

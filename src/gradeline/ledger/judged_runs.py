@@ -52,9 +52,9 @@ def _observation(storage: Storage, run: Run, record: Record, key: str, grade: Gr
 
 
 def adapter_of(run: Run) -> str:
-    """The adapter ID of a run's target."""
-    kind, model = run.target.get("kind") or run.suite, run.target.get("model")
-    return f"{kind}:{model}" if model else str(kind)
+    """The adapter ID of a run's target: its kind, with its variant or its model."""
+    kind, name = run.target.get("kind") or run.suite, run.variant or run.target.get("model")
+    return f"{kind}:{name}" if name else str(kind)
 
 
 def grader_of(grader: RunGrader) -> str:

@@ -187,7 +187,7 @@ class LettaRun(NamedTuple):
 
 
 def write_letta_layout(folder: Path, runs: Sequence[LettaRun]) -> None:
-    """Write one or more runs, each of another model, into the folder.
+    """Write one or more runs, each of another model or variant, into the folder.
 
     The files replace earlier results of the same models once all of them are complete. Raises `OSError`.
     """
@@ -204,11 +204,11 @@ def write_letta_layout(folder: Path, runs: Sequence[LettaRun]) -> None:
 
 
 def _models(runs: Sequence[LettaRun]) -> list[str]:
-    """The runs' models, numbered where their file names would collide."""
+    """The runs' variants, else their models, numbered where their file names would collide."""
     names: list[str] = []
     taken: set[str] = set()
     for one in runs:
-        model = name = str(one.run.target.get("model") or DEFAULT_MODEL)
+        model = name = str(one.run.variant or one.run.target.get("model") or DEFAULT_MODEL)
         number = 1
         while _file_name(name).lower() in taken:
             number += 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # every command imports this module: it must not load the engine
     from gradeline.engine.aggregate import GraderSummary, RunReport, Summary
+    from gradeline.model import Run
     from gradeline.verdict.evidence import Clustering
 
 MISSING = "–"
@@ -162,3 +163,10 @@ def clustering_of(report: RunReport) -> Clustering | None:
 
     clusters = report.summary.clusters
     return None if clusters is None else Clustering(case_count(report), clusters)
+
+
+def run_title(run: Run) -> str:
+    """The name of a run, with its variant unless that is part of the name."""
+    if run.variant is None or run.name.endswith(f"[{run.variant}]"):
+        return run.name
+    return f"{run.name}, variant {run.variant}"

@@ -414,6 +414,7 @@ def _about(report: RunReport) -> Html:
         "Run": run.id,
         "Suite": run.suite,
         "Target": ", ".join(f"{key}: {value}" for key, value in run.target.items()),
+        "Variant": run.variant,
         "Group": run.group,
         "Regrades": run.parent,
         "Seed": None if run.seed is None else str(run.seed),

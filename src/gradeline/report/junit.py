@@ -50,6 +50,8 @@ def _totals(report: RunReport) -> dict[str, str]:
 def _properties(report: RunReport) -> Iterator[tuple[str, str]]:
     run = report.run
     yield from (("run", run.id), ("suite", run.suite), ("status", run.status))
+    if run.variant is not None:
+        yield "variant", run.variant
     yield from (("verdict", report.verdict.result), ("exit_code", str(report.exit_code)))
     for reason in reasons(report):
         yield "reason", reason

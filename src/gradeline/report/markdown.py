@@ -128,6 +128,8 @@ def _opening(report: RunReport) -> Iterator[str]:
 
 def _facts(report: RunReport) -> Iterator[str]:
     summary, run = report.summary, report.run
+    if run.variant is not None:
+        yield f"variant {code(run.variant, _KEY)}"
     repeats = f" × {run.repeats}" if run.repeats > 1 else ""
     yield str(clustering_of(report) or count_noun(case_count(report), "case")) + repeats
     scored, of_all = coverage(report)

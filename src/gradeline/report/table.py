@@ -80,19 +80,28 @@ COLUMN_TYPES = {
     "metadata": "JSON",
 }
 """The columns of a run with their types in DuckDB."""
+VARIANT_COLUMN = {"variant": "VARCHAR"}
+"""The last column of a run with a variant."""
 CSV_COLUMNS = tuple(name for name in COLUMN_TYPES if name not in ("tags", "metadata"))
 _NO_GRADE = _NO_ERROR = ("", "", "")
 
 
-def write_csv(file: IO[str], records: Iterable[Record], graders: Mapping[str, RunGrader] | None = None) -> None:
+def write_csv(
+    file: IO[str],
+    records: Iterable[Record],
+    graders: Mapping[str, RunGrader] | None = None,
+    variant: str | None = None,
+) -> None:
     """One row per (case, repeat, grader), in constant memory; with a run's graders, also for grades still missing.
 
     Open the file with ``newline=""``. Text that a spreadsheet would run as a formula is prefixed with an apostrophe.
-    Unknown values are empty cells: an error has no score, a missing grade no outcome.
+    Unknown values are empty cells: an error has no score, a missing grade no outcome. A run with a variant has a
+    column more.
     """
+    last = () if variant is None else (cell_text(variant),)
     table = csv.writer(file, lineterminator="\r\n")
-    table.writerow(CSV_COLUMNS)
-    table.writerows(_csv_cells(row) for row in result_rows(records, graders))
+    table.writerow((*CSV_COLUMNS, *(VARIANT_COLUMN if last else ())))
+    table.writerows((*_csv_cells(row), *last) for row in result_rows(records, graders))
 
 
 def _csv_cells(row: ResultRow) -> tuple[str, ...]:
@@ -218,12 +227,18 @@ class _DuckDB(Protocol):
     def connect(self, database: str, *, config: dict[str, str]) -> _Connection: ...
 
 
-def write_parquet(path: Path, records: Iterable[Record], graders: Mapping[str, RunGrader]) -> None:
+def write_parquet(
+    path: Path, records: Iterable[Record], graders: Mapping[str, RunGrader], variant: str | None = None
+) -> None:
     """One row per (case, repeat, grader), as in CSV but typed and without escapes, in constant memory.
 
     See `write_rows` for requirements and errors.
     """
-    write_rows(path, COLUMN_TYPES, map(_parquet_cells, result_rows(records, graders)))
+    rows = map(_parquet_cells, result_rows(records, graders))
+    if variant is None:
+        write_rows(path, COLUMN_TYPES, rows)
+    else:
+        write_rows(path, COLUMN_TYPES | VARIANT_COLUMN, ((*row, variant) for row in rows))
 
 
 def write_rows(path: Path, columns: Mapping[str, str], cells: Iterable[Sequence[object]]) -> None:

@@ -161,7 +161,7 @@ class Evaluations:
             raise config_error(error, lead) from None
 
     async def _plan_runs(self, made: BuiltSuite, request: EvaluationRequest) -> list[Run]:
-        """A run for each model, as it is stored; the runner executes it."""
+        """A run for each variant, as it is stored; the runner executes it."""
         secrets = open_secrets(made.document, self._secrets)
         suite = suite_for_run(made.document, secrets, self._settings)
         access = run_access(secrets, self._egress, self._settings.max_concurrency)
@@ -326,7 +326,7 @@ class Evaluations:
         except ConfigError as error:
             raise config_error(error) from None
         total = self._events.run_state(run_id).progress.answered
-        run = replace(new, total=total, target=parent.target)
+        run = replace(new, total=total)
         request = EvaluationRequest(grader_ids=list(map(_plain, grader_ids)), name=name)
 
         def work(transaction: Transaction) -> None:
@@ -350,7 +350,7 @@ class Evaluations:
         secrets = open_secrets(document, self._secrets, calls_target=False)
         suite = suite_for_run(document, secrets, self._settings)
         access = run_access(secrets, self._egress, self._settings.max_concurrency)
-        options = limit_concurrency(RunOptions(repeats=parent.repeats), suite, self._settings)
+        options = limit_concurrency(RunOptions(repeats=parent.repeats, variant=parent.variant), suite, self._settings)
         planning = plan_regrade(
             self._storage, parent, suite, options, name or parent.name, document=document, access=access
         )
@@ -433,6 +433,7 @@ def _shown(run: Run, request: EvaluationRequest | None, results: int) -> Evaluat
         status=run.status,
         agent_endpoint_url=url if isinstance(url, str) else None,
         target={key: value for key, value in run.target.items() if key != "fingerprint"},
+        variant=run.variant,
         test_case_ids=request.test_case_ids,
         tag=request.tag,
         grader_ids=list(run.graders),

@@ -18,7 +18,7 @@ import msgspec
 
 from gradeline.engine.aggregate import RunReport, conclude
 from gradeline.errors import ConfigError
-from gradeline.model import Record, Run, RunGrader, Storage, to_json
+from gradeline.model import Record, Run, Storage, to_json
 from gradeline.report.html import write_html
 from gradeline.report.junit import write_junit
 from gradeline.report.table import require_duckdb, write_csv, write_parquet
@@ -153,7 +153,7 @@ def _run_writer(pipe: _Pipe, write: Callable[[IO[str]], None], done: Callable[[]
 _CHUNK = 256 * 1024
 
 
-def parquet_chunks(records: Iterable[Record], graders: Mapping[str, RunGrader], done: Callable[[], None]) -> ByteStream:
+def parquet_chunks(records: Iterable[Record], run: Run, done: Callable[[], None]) -> ByteStream:
     """The bytes of the file (`gradeline.report.table`).
 
     It is complete on disk before the first byte is returned; ``done`` is called at the end, also after an error.
@@ -162,7 +162,7 @@ def parquet_chunks(records: Iterable[Record], graders: Mapping[str, RunGrader], 
         opened.callback(done)
         _require_duckdb()
         path = Path(opened.enter_context(TemporaryDirectory(prefix="gradeline-parquet-"))) / "results.parquet"
-        write_parquet(path, records, graders)
+        write_parquet(path, records, run.graders, run.variant)
         return ByteStream(_read(path, opened.pop_all()))
 
 
@@ -245,7 +245,7 @@ class Exports:
             )
         kind = KINDS[format_]
         if format_ is Format.PARQUET:
-            chunks = parquet_chunks(self._records(run), run.graders, self._slots.release)
+            chunks = parquet_chunks(self._records(run), run, self._slots.release)
         else:
             chunks = stream_text(self._writer(run, format_), self._slots.release)
         return Export(_file_name(run, kind.suffix), kind.content_type, chunks)
@@ -256,7 +256,7 @@ class Exports:
         if format_ is Format.JSONL:
             return lambda file: file.writelines(f"{to_json(record)}\n" for record in self._records(run))
         if format_ is Format.CSV:
-            return lambda file: write_csv(file, self._records(run), run.graders)
+            return lambda file: write_csv(file, self._records(run), run.graders, run.variant)
         if format_ is Format.JUNIT:
             return lambda file: write_junit(file, self._report(run))
         return lambda file: write_html(file, self._report(run))

@@ -38,7 +38,8 @@ from gradeline.service.settings import ServeSettings
 from gradeline.service.telemetry import LabelledCounter
 from gradeline.suite.letta_dialects import AGENT_JUDGE, LETTA_TARGETS, target_kind
 from gradeline.suite.spec import SuiteDefinition
-from gradeline.suite.stored import secret_names, secret_paths, stored_suite
+from gradeline.suite.stored import secret_paths, stored_suite, target_secrets
+from gradeline.suite.variants import unchecked_variants
 from gradeline.targets.registry import MODELS
 from gradeline.transport.egress import PublicOnly
 from gradeline.transport.redaction import safe_url
@@ -319,9 +320,8 @@ def check_target(target: Mapping[str, Any], secrets: Secrets, caller: Caller) ->
 
 def check_document(document: Mapping[str, Any], secrets: Secrets, caller: Caller, *, calls_target: bool) -> None:
     """Refuse to run a stored suite again with a secret that the caller may not use."""
-    target = document.get("target")
-    if calls_target and isinstance(target, Mapping):
-        check_target(target, secrets, caller)
+    for variant in unchecked_variants(document) if calls_target else ():
+        check_target(variant.target, secrets, caller)
     secrets.check(_judge_uses(document.get("graders")), caller)
 
 
@@ -381,7 +381,7 @@ class RunSecrets(NamedTuple):
 
 def open_secrets(document: Mapping[str, Any], secrets: Secrets, *, calls_target: bool = True) -> RunSecrets:
     """The providers' own keys and the secrets that a suite names; those of its target only if that is called."""
-    named = list(secret_names(document.get("target")))
+    named = target_secrets(document)
     target = secrets.open(named) if calls_target else {}
     judges = secrets.open(use.name for use in _judge_uses(document.get("graders")))
     keys = {secret.name: secret for secret in provider_secrets()} | judges
@@ -414,10 +414,10 @@ def _folder(document: Mapping[str, Any], settings: ServeSettings) -> Path:
     """The base of relative paths: programs that the operator allows run in the operator's folder."""
     if settings.graders_dir is not None:
         return settings.graders_dir
-    target, graders = document.get("target"), document.get("graders")
-    kind = target.get("kind") if isinstance(target, Mapping) else None
+    targets = {target_kind(variant.target.get("kind")) for variant in unchecked_variants(document)}
+    graders = document.get("graders")
     kinds = map(_kind_of, graders.values()) if isinstance(graders, Mapping) else ()
-    runs_programs = kind not in DATA_TARGETS or any(_program_fault(one, ()) is not None for one in kinds)
+    runs_programs = not targets <= DATA_TARGETS or any(_program_fault(one, ()) is not None for one in kinds)
     return Path.cwd() if runs_programs else _NO_FOLDER
 
 

@@ -30,7 +30,9 @@ from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.declaration import SuiteFile, default_of
 from gradeline.suite.letta_dialects import key_names, target_kind
+from gradeline.suite.spec import TARGET_KEYS
 from gradeline.suite.stored import with_variables
+from gradeline.suite.variants import is_file_name, unchecked_variants
 from gradeline.targets.registry import is_plugin
 
 MAX_RESULTS = 1_000_000
@@ -96,6 +98,7 @@ class SuiteBuilder:
         samples = _clustered(samples, document.get("cluster"))
         document["dataset"] = []
         document["target"] = self._target(document.get("target"), request, caller)
+        self._check_variants(document, request, caller)
         check_graders(document["graders"], self._egress, self._secrets, caller, self._settings.allow_grader)
         for key, value in (("repeats", request.repeats), ("concurrency", request.concurrency)):
             if value is not None:
@@ -201,52 +204,85 @@ class SuiteBuilder:
     def _target(self, target: object, request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
         if not isinstance(target, dict):
             raise ServiceError(Code.INVALID_INPUT, "Field 'target' must be an object such as {kind: http, url: …}")
+        self._check_target(target, request, caller)
         target = dict(target)
+        if request.timeout_s is not None and target.get("timeout", request.timeout_s) != request.timeout_s:
+            raise ServiceError(Code.INVALID_INPUT, "Fields 'timeout_s' and 'target.timeout' differ; keep one")
+        if request.timeout_s is not None:
+            target["timeout"] = request.timeout_s
+        return target
+
+    def _check_variants(self, document: dict[str, Any], request: EvaluationRequest, caller: Caller) -> None:
+        """Check the target of each variant as that of a run; a prompt is a text, never a file of the server."""
+        prompts = document.get("prompts")
+        if isinstance(prompts, list):
+            document["prompts"] = [_inline_prompt(one, f"suite.prompts[{n}]") for n, one in enumerate(prompts)]
+        for name in ("variants", "prompts", "models"):
+            _refuse_variables(document.get(name), f"suite.{name}")
+        for variant in unchecked_variants(document):
+            if variant.name is None:
+                continue
+            place = f"suite.variants.{variant.name}.target"
+            self._check_target(variant.target, request, caller, place)
+            if request.timeout_s is not None and variant.target.get("timeout") != request.timeout_s:
+                message = f"Fields 'timeout_s' and {f'{place}.timeout'!r} differ; write the timeout there"
+                raise ServiceError(Code.INVALID_INPUT, message)
+
+    def _check_target(
+        self, target: Mapping[str, Any], request: EvaluationRequest, caller: Caller, place: str = "target"
+    ) -> None:
+        """Refuse a target that the operator does not allow, or that names what is the server's."""
         kind = target_kind(target.get("kind"))
         if kind not in DATA_TARGETS | set(self._settings.allow_target):
             known = ", ".join(sorted(DATA_TARGETS | set(self._settings.allow_target)))
-            message = f"Field 'target.kind': {quote(kind, 40)} is not allowed here, only {known} (--allow-target)"
+            message = f"Field {f'{place}.kind'!r}: {quote(kind, 40)} is not allowed here, only {known} (--allow-target)"
             raise ServiceError(Code.FORBIDDEN, message)
-        timeout_s = request.timeout_s
-        if timeout_s is not None:
-            if kind not in _TIMED:
-                raise ServiceError(Code.INVALID_INPUT, f"Field 'timeout_s': a target of kind {kind} has no timeout")
-            if target.get("timeout", timeout_s) != timeout_s:
-                raise ServiceError(Code.INVALID_INPUT, "Fields 'timeout_s' and 'target.timeout' differ; keep one")
-            target["timeout"] = timeout_s
-        _refuse_variables(target, "target")
-        self._check_replay(kind, target)
+        if request.timeout_s is not None and kind not in _TIMED:
+            raise ServiceError(Code.INVALID_INPUT, f"Field 'timeout_s': a target of kind {kind} has no timeout")
+        _refuse_variables(target, place)
+        self._check_replay(kind, target, place)
         if is_plugin(kind):
-            self._egress.check_urls_in(target, "target")
-        self._check_address(kind, target, "target.url" if request.agent_endpoint_url is None else "agent_endpoint_url")
+            self._egress.check_urls_in(target, place)
+        self._check_address(
+            kind, target, place, f"{place}.url" if request.agent_endpoint_url is None else "agent_endpoint_url"
+        )
         check_target(target, self._secrets, caller)
-        return target
 
-    def _check_replay(self, kind: str, target: Mapping[str, Any]) -> None:
+    def _check_replay(self, kind: str, target: Mapping[str, Any], place: str) -> None:
         if kind != "replay":
             return
         for name in ("responses", "cached"):
             if target.get(name) is not None:
                 raise ServiceError(
-                    Code.INVALID_INPUT, f"Field 'target.{name}' names a file; name a stored run by 'run'"
+                    Code.INVALID_INPUT, f"Field {f'{place}.{name}'!r} names a file; name a stored run by 'run'"
                 )
         if not isinstance(target.get("run"), str) or self._storage.get_run(target["run"]) is None:
-            raise ServiceError(Code.INVALID_INPUT, f"Field 'target.run': no evaluation {quote(target.get('run'), 60)}")
+            unknown = f"no evaluation {quote(target.get('run'), 60)}"
+            raise ServiceError(Code.INVALID_INPUT, f"Field {f'{place}.run'!r}: {unknown}")
 
-    def _check_address(self, kind: str, target: Mapping[str, Any], url_field: str) -> None:
+    def _check_address(self, kind: str, target: Mapping[str, Any], place: str, url_field: str) -> None:
         """Refuse credentials in the target itself, and addresses that must not be called."""
         field = "url" if kind == "http" else "base_url"
         shown = with_variables(target)
         for name in ("headers", "query", "api_key", field):
             if contains_secret(shown.get(name), name):
                 remedy = "store it with PUT /api/secrets/NAME and write {secret: NAME} instead"
-                raise ServiceError(Code.INVALID_INPUT, f"Field 'target.{name}' contains a secret; {remedy}")
+                raise ServiceError(Code.INVALID_INPUT, f"Field {f'{place}.{name}'!r} contains a secret; {remedy}")
         url = target.get(field)
         if isinstance(url, str):
-            self._egress.check_url(url, url_field if kind == "http" else "target.base_url")
+            self._egress.check_url(url, url_field if kind == "http" else f"{place}.base_url")
         poll = target.get("poll")
         if isinstance(poll, Mapping) and isinstance(poll.get("url"), str) and "://" in poll["url"]:
-            self._egress.check_url(poll["url"], "target.poll.url")
+            self._egress.check_url(poll["url"], f"{place}.poll.url")
+
+
+def _inline_prompt(prompt: object, place: str) -> object:
+    """The prompt as a text; `ServiceError` for one that names a file."""
+    names_file = isinstance(prompt, Mapping) and prompt.get("file") is not None
+    if names_file or (isinstance(prompt, str) and is_file_name(prompt)):
+        reason = "names a file, and files are not read over REST; send the text itself, as {text: …}"
+        raise ServiceError(Code.INVALID_INPUT, f"Field {place!r} {reason}")
+    return {"text": prompt} if isinstance(prompt, str) else prompt
 
 
 def _clustered(samples: list[Sample], cluster: object) -> list[Sample]:
@@ -377,8 +413,8 @@ _Dumper.add_representer(str, _text)
 
 def suite_yaml(document: Mapping[str, Any], samples: Iterable[Sample]) -> str:
     """The suite with its cases as YAML, with ``${NAME}`` for each secret."""
-    suite = {key: value for key, value in document.items() if key not in ("dataset", "target", "graders")}
-    suite["target"] = with_variables(document.get("target"))
+    suite = {key: value for key, value in document.items() if key not in ("dataset", *TARGET_KEYS, "graders")}
+    suite |= {key: with_variables(document[key]) for key in TARGET_KEYS if key in document}
     suite["graders"] = {
         key: {name: value for name, value in entry.items() if name != _ORIGIN}
         for key, entry in document.get("graders", {}).items()

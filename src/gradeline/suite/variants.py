@@ -100,10 +100,10 @@ def declared_variants(data: Mapping[str, Any], folder: Path) -> tuple[list[Decla
     return found, list(dict.fromkeys(faults))
 
 
-def variant_targets(data: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The targets that the runs of a suite may call, before any check: of each variant, else the suite's own."""
+def unchecked_variants(data: Mapping[str, Any]) -> list[DeclaredVariant]:
+    """The variants of a suite before any check, without its prompts; those with a fault may be left out."""
     target = data.get("target")
-    return [one.target for one in _variants(target, data.get("variants"), [])] if isinstance(target, Mapping) else []
+    return list(_variants(target, data.get("variants"), [])) if isinstance(target, Mapping) else []
 
 
 def is_file_name(text: str) -> bool:
@@ -133,6 +133,9 @@ def _variants(target: Mapping[str, Any], written: object, faults: list[Fault]) -
 
 
 def _entry(kind: type[C], written: object, place: KeyPath, faults: list[Fault]) -> C | None:
+    if not isinstance(written, Mapping):
+        faults.append((place, f"expected a mapping, got {quote(written)}"))
+        return None
     reading = read_struct(kind, written, "")
     for problem in (*reading.problems, *reading.unknown):
         steps = (name or int(index) for name, index in _STEP.findall(problem.path))

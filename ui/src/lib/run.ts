@@ -68,6 +68,11 @@ export function targetName(run: Evaluation): string {
   return [kind, model ?? url].filter((part) => typeof part === "string").join(" ");
 }
 
+/** The variant of a run, unless its name has it already. */
+export function variantName(run: Evaluation): string {
+  return run.variant && !run.name.endsWith(`[${run.variant}]`) ? run.variant : "";
+}
+
 export function graderNames(run: Evaluation): string {
   return run.grader_ids.join(", ");
 }

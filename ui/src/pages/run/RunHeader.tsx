@@ -22,6 +22,7 @@ import {
   remainingMs,
   runHeadline,
   targetName,
+  variantName,
 } from "../../lib/run.ts";
 import { RunActions } from "./RunActions.tsx";
 import { useRunStorage } from "./useRun.ts";
@@ -59,6 +60,7 @@ export function RunHeader({
         <div className="mr-auto min-w-0">
           <h1 className="text-xl font-semibold">
             <SafeText text={run.name || `Run ${run.id.slice(0, 8)}`} />
+            {variantName(run) && <SafeText text={`, variant ${variantName(run)}`} />}
           </h1>
           <p className="flex flex-wrap items-center gap-2 text-sm text-muted">
             <RunBadge status={run.status} reason={run.error_message} />

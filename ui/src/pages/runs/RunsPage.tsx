@@ -11,7 +11,7 @@ import { SafeText } from "../../components/SafeText.tsx";
 import { SearchBox } from "../../components/SearchBox.tsx";
 import { formatAgo, formatCount, formatDateTime, formatElapsed, formatPercent, formatRate } from "../../lib/format.ts";
 import { usePageTitle } from "../../lib/hooks.ts";
-import { graderNames, isInProgress, targetName, runTitle } from "../../lib/run.ts";
+import { graderNames, isInProgress, targetName, runTitle, variantName } from "../../lib/run.ts";
 import { integer, list, oneOf, text, useUrlState } from "../../lib/urlState.ts";
 import { CompareBar, PAIR, toggleRun } from "./CompareBar.tsx";
 
@@ -185,6 +185,11 @@ function RunRow({ run, chosen, onToggle }: { run: Evaluation } & RunSelection) {
         <Link data-row to={`/runs/${encodeURIComponent(run.id)}`} className="font-medium text-accent hover:underline">
           <SafeText text={run.name || run.id.slice(0, 8)} className="line-clamp-2" />
         </Link>
+        {variantName(run) && (
+          <span className="text-xs text-muted" data-variant>
+            variant <SafeText text={variantName(run)} />
+          </span>
+        )}
         {run.parent && <span className="text-xs text-muted">regrade of {run.parent.slice(0, 8)}</span>}
         <div className="sm:hidden">
           <PassRates run={run} />
