@@ -176,6 +176,35 @@ class TestSuiteFile:
         assert second.store is first.store
         assert second.verdict.gates[0].conditions[1].kind == "regression"
 
+    def test_variants_are_a_group_and_may_be_functions(self) -> None:
+        def loud(text: str) -> str:
+            return text.upper()
+
+        suite = {
+            "name": "echo",
+            "dataset": [{"id": "a", "input": "Yes", "ground_truth": "Yes"}],
+            "target": lambda text: text,
+            "variants": [
+                {"name": "echo"},
+                {"name": "loud", "set": {"target": loud}},
+                {"name": "no", "set": {"target.function": lambda text: "No"}},
+            ],
+            "graders": {"right": {"kind": "exact_match"}},
+        }
+        group = run_suite(suite, store="memory://")
+        assert {one.run.variant: one.summary.graders["right"].mean for one in group.runs} == {
+            "echo": 1.0,
+            "loud": 0.0,
+            "no": 0.0,
+        }
+        assert len({one.run.target["fingerprint"] for one in group.runs}) == 3
+        assert {row["variant"] for row in group.rows()} == {"echo", "loud", "no"}
+        chosen = run_suite(suite, store="memory://", variants=["loud"])
+        assert (chosen.run.variant, chosen.run.group) == ("loud", None)
+        with pytest.raises(ConfigError, match=r"variants: no variant 'lod'; did you mean 'loud'\?"):
+            run_suite(suite, store="memory://", variants=["lod"])
+        assert Suite.from_dict(suite).validate() == []
+
     def test_several_models_are_a_group(self, folder: Path) -> None:
         (folder / "agent.py").write_text("def answer(text, model): return 'Paris' if model == 'large' else 'No idea'")
         group = run_suite("suite.yaml", store="memory://", models=["small", "large"], limit=1)

@@ -151,8 +151,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     status: str
     agent_endpoint_url: str | None
     target: dict[str, Any]
-    variant: str | None = None
-    """The variant of its suite that the target is; null if the suite has only one."""
+    variant: str | UnsetType = UNSET
+    """The variant of its suite that the target is, if the suite has several."""
     test_case_ids: list[str] | None
     """As in the request; null if the cases were chosen otherwise, and in lists."""
     tag: str | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -472,3 +473,42 @@ def test_several_models_make_one_run_each_in_one_group(service: Service, agent: 
     assert len({one.group for one in runs}) == 1
     assert run == runs[1].id
     assert [ended(service, one.id).status for one in runs] == ["completed"] * 2
+
+
+def test_variants_make_one_run_each_in_one_group(service: Service, agent: EchoAgent) -> None:
+    suite = suite_of(agent, 2)
+    suite["variants"] = [{"name": "plain"}, {"name": "other", "set": {"target.request": {"input": "other {{input}}"}}}]
+    run = start(service, suite)
+    runs = service.storage.list_runs()
+    assert [(one.name, one.variant) for one in runs] == [("q [other]", "other"), ("q [plain]", "plain")]
+    assert len({one.group for one in runs}) == 1
+    assert (run, service.evaluations.get(run).variant) == (runs[1].id, "plain")
+    assert [ended(service, one.id).status for one in runs] == ["completed"] * 2
+    regraded = service.evaluations.regrade(runs[0].id, ["contains"], LOCAL_CALLER)
+    assert (regraded.variant, regraded.target["request"]) == ("other", {"input": "other {{input}}"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"target": {"kind": "command", "command": ["id"]}}, "Field 'suite.variants.v.target.kind': 'command' is not"),
+        ({"target.url": "http://10.9.8.7/"}, "Field 'suite.variants.v.target.url'"),
+        ({"target.headers.Authorization": "Bearer abcdefghij"}, "'suite.variants.v.target.headers' contains a secret"),
+        ({"target.request": {"input": "${HOME}"}}, "variables are not read over REST"),
+        ({"target.headers.X": {"secret": "absent"}}, "absent"),
+        ({"graders.exact.kind": "contains"}, "only values of the target can be set"),
+    ],
+)
+def test_a_variant_is_checked_as_the_target_is(
+    service: Service, agent: EchoAgent, changes: dict[str, Any], message: str
+) -> None:
+    suite = suite_of(agent, 1) | {"variants": [{"name": "v", "set": changes}]}
+    with pytest.raises(ServiceError, match=re.escape(message)):
+        start(service, suite)
+    assert service.storage.list_runs() == []
+
+
+@pytest.mark.parametrize("prompt", ["suite.yaml", "../secret.txt", {"file": "a b"}])
+def test_a_prompt_is_no_file_of_the_server(service: Service, agent: EchoAgent, prompt: object) -> None:
+    with pytest.raises(ServiceError, match="files are not read over REST"):
+        start(service, suite_of(agent, 1) | {"prompts": [prompt]})

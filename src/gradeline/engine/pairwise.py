@@ -110,7 +110,7 @@ def _of_side(suite: SuiteDefinition, side: Side, options: RunOptions) -> RunOpti
     """The options that run one side: a variant of the suite, or else a model; `ConfigError` if that is several runs."""
     if side.model is None:
         return options
-    is_variant = any(side.model in (one.name, *one.parts) for one in suite.run_variants())
+    is_variant = any(one.has(side.model) for one in suite.run_variants())
     names = (side.model,)
     chosen = options._replace(variants=names) if is_variant else options._replace(models=names)
     runs = [str(one.name) for one in variants_to_run(suite, chosen)]

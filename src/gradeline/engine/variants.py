@@ -28,13 +28,13 @@ def variants_to_run(suite: SuiteDefinition, options: RunOptions) -> tuple[Varian
     """The configuration of each run of a suite; `ConfigError` for a name that the suite does not have.
 
     ``variants`` of the options select by name; the name of a variant, a prompt or a model that is part of several
-    names selects all of them.
+    names, or several of these joined, selects all of them.
     """
     known = _all_variants(suite, options)
     chosen: dict[str | None, Variant] = {}
     problems: list[Problem] = []
     for wanted in options.variants:
-        found = [one for one in known if one.name == wanted] or [one for one in known if wanted in one.parts]
+        found = [one for one in known if one.name == wanted] or [one for one in known if one.has(wanted)]
         if not found:
             problems.append(Problem(VARIANT, _unknown(wanted, known)))
         chosen |= {one.name: one for one in found}

@@ -433,7 +433,7 @@ def _shown(run: Run, request: EvaluationRequest | None, results: int) -> Evaluat
         status=run.status,
         agent_endpoint_url=url if isinstance(url, str) else None,
         target={key: value for key, value in run.target.items() if key != "fingerprint"},
-        variant=run.variant,
+        variant=UNSET if run.variant is None else run.variant,
         test_case_ids=request.test_case_ids,
         tag=request.tag,
         grader_ids=list(run.graders),

@@ -81,10 +81,9 @@ class Variant(msgspec.Struct, frozen=True):
     name: str | None
     target: TargetSpec
 
-    @property
-    def parts(self) -> Sequence[str]:
-        """The names of variant, prompt and model that its name has."""
-        return (self.name or "").split(_JOIN)
+    def has(self, name: str) -> bool:
+        """True if the name is its own, or that of its variant, prompt or model, or several of these joined."""
+        return self.name is not None and {*name.split(_JOIN)} <= {*self.name.split(_JOIN)}
 
     def with_model(self, model: str) -> Variant:
         """The same configuration with another model, which becomes part of the name."""

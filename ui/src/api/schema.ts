@@ -1109,7 +1109,7 @@ export interface components {
             target: Record<string, unknown>;
             test_case_ids: string[] | null;
             timeout_s: number | null;
-            variant?: string | null;
+            variant?: string;
             verdict?: Record<string, unknown> | null;
             /** @default [] */
             warnings?: string[];

@@ -51,7 +51,6 @@ _RUN: dict[str, Any] = {
     "status": "pending",
     "agent_endpoint_url": "http://127.0.0.1:9000/evaluate",
     "target": {"kind": "http", "url": "http://127.0.0.1:9000/evaluate", "timeout": 30.0},
-    "variant": None,
     "test_case_ids": [_CASE],
     "tag": None,
     "grader_ids": ["string_match"],
