@@ -6,7 +6,7 @@ import base64
 import html
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, quote, quote_plus, urlsplit
 VALUE = 'pl/ant+ed~"value" 7d1f?&0b52'
 COOKIE = "planted=pl/ant+ed~cookie-7d1f"
 
-ECHOES = {
+ENCODINGS: dict[str, Callable[[str], str]] = {
     "plain": lambda value: value,
     "base64": lambda value: base64.b64encode(value.encode()).decode(),
     "base64 shifted by one": lambda value: base64.b64encode(b"1" + value.encode() + b"2").decode(),
@@ -25,14 +25,22 @@ ECHOES = {
     "percent-encoded": lambda value: quote(value, safe=""),
     "plus-encoded": quote_plus,
     "JSON in JSON": json.dumps,
-    "every letter escaped": lambda value: value,
-    "split over chunks": lambda value: value,
-    "error status": lambda value: value,
-    "error in the body": lambda value: value,
-    "trajectory": lambda value: value,
-    "not JSON": lambda value: value,
-    "redirect loop": lambda value: value,
 }
+WAYS = (
+    "answer",
+    "every letter escaped",
+    "error status",
+    "error in the body",
+    "trajectory",
+    "not JSON",
+    "redirect loop",
+)
+STREAMED = ("split over chunks", "split over events", "escaped in events")
+
+
+def echoes_of(*ways: str) -> list[str]:
+    """The inputs that make the agent echo the secret in every encoding, in each of these ways."""
+    return [f"{way}, {encoding}" for way in ways for encoding in ENCODINGS]
 
 
 class EchoingAgent(ThreadingHTTPServer):
@@ -68,39 +76,39 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(asked["input"], value)
 
     def _answer(self, echo: str, value: str) -> None:
-        echoed = ECHOES[echo](value)
+        way, _, encoding = echo.partition(", ")
+        echoed = ENCODINGS[encoding](value)
+        if way in STREAMED:
+            self._stream(echoed, letters=3 if way == "split over events" else len(echoed), escaped="escaped" in way)
+            return
         tools = [{"name": f"call {echoed}", "arguments": {"key": echoed}, "id": echoed}]
-        data: dict[str, Any] = {"response": f"you sent <{echoed}>", "calls": tools if echo == "trajectory" else []}
-        if echo == "error in the body":
+        data: dict[str, Any] = {"response": f"you sent <{echoed}>", "calls": tools if way == "trajectory" else []}
+        if way == "error in the body":
             data["error"] = f"bad key {echoed}"
         body = json.dumps(data)
-        if echo == "every letter escaped":
-            escaped = "".join(f"\\u{ord(letter):04x}" for letter in value)
-            body = json.dumps({"response": "VALUE", "calls": []}).replace("VALUE", escaped)
-        elif echo == "not JSON":
+        if way == "every letter escaped":
+            body = json.dumps({"response": "VALUE", "calls": []}).replace("VALUE", _escaped(echoed))
+        elif way == "not JSON":
             body = f"<html>{echoed}</html>{{"
-        elif echo == "split over chunks":
-            self._in_chunks(value)
-            return
-        status = {"error status": 401, "redirect loop": 307}.get(echo, 200)
+        status = {"error status": 401, "redirect loop": 307}.get(way, 200)
         self.send_response(status)
-        if echo == "redirect loop":
+        if way == "redirect loop":
             self.send_header("Location", self.path)
         self.send_header("X-Echo", quote(value))
-        self.send_header("Content-Type", "text/plain" if echo == "not JSON" else "application/json")
+        self.send_header("Content-Type", "text/plain" if way == "not JSON" else "application/json")
         self.send_header("Content-Length", str(len(body.encode())))
         self.end_headers()
         self.wfile.write(body.encode())
 
-    def _in_chunks(self, value: str) -> None:
-        """The value split over chunks, and over events of a few letters each."""
+    def _stream(self, echoed: str, letters: int, *, escaped: bool) -> None:
+        """Events of so many letters each, in chunks of five bytes."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        events = [value, *(value[start : start + 3] for start in range(0, len(value), 3))]
-        lines = "".join(f"data: {json.dumps({'delta': text})}\n\n" for text in events) + "data: [DONE]\n\n"
-        raw = lines.encode()
+        events = [echoed[start : start + letters] for start in range(0, len(echoed), letters)]
+        written = [_escaped(text) if escaped else json.dumps(text)[1:-1] for text in events]
+        raw = "".join(f'data: {{"delta": "{text}"}}\n\n' for text in [*written, "end"]).encode() + b"data: [DONE]\n\n"
         for start in range(0, len(raw), 5):
             piece = raw[start : start + 5]
             self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
@@ -112,11 +120,16 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
 
+def _escaped(text: str) -> str:
+    """As JSON may write it: with an escape for every letter."""
+    return "".join(f"\\u{ord(letter):04x}" for letter in text)
+
+
 def forms_of(value: str) -> set[bytes]:
     """The strings to search for, created without the code under test."""
     raw = value.encode()
     found = {value, json.dumps(value)[1:-1], json.dumps(json.dumps(value))[3:-3], quote(value), quote(value, safe="")}
     found |= {quote_plus(value), base64.b64encode(raw).decode()[:-4], base64.urlsafe_b64encode(raw).decode()[:-4]}
     found |= {base64.b64encode(b"1" + raw).decode()[3:-4], base64.b64encode(b"12" + raw).decode()[4:-4]}
-    found |= {html.escape(value), "".join(f"\\u{ord(letter):04x}" for letter in value)}
+    found |= {html.escape(value), _escaped(value)}
     return {form.encode() for form in found}

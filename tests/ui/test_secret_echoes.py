@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from echoing_agent import ECHOES, VALUE, EchoingAgent, forms_of
+from echoing_agent import ENCODINGS, VALUE, WAYS, EchoingAgent, echoes_of, forms_of
 from live import Server, with_keys
 
 if TYPE_CHECKING:
@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Browser, Page
 
-SHOWN = [echo for echo in ECHOES if echo not in ("split over chunks", "redirect loop")]
-OPENED = ["plain", "base64", "JSON in JSON", "error in the body", "trajectory", "not JSON"]
+SHOWN = echoes_of(*(way for way in WAYS if way != "redirect loop"))
+OPENED = [f"answer, {encoding}" for encoding in ENCODINGS]
+OPENED += [f"{way}, plain" for way in ("every letter escaped", "error status", "error in the body", "not JSON")]
+OPENED += ["trajectory, plain", "trajectory, base64", "trajectory, percent-encoded"]
 """Cases whose results are opened; the table of the run shows all of them."""
 
 
@@ -30,12 +32,12 @@ def test_pages_of_runs_results_and_comparisons_contain_no_secret(browser: Browse
             *drawers,
             f"{drawers[0]}&tab=history",
             both,
-            f"{both}&row=plain",
+            f"{both}&row={quote(OPENED[0])}",
             "/secrets",
         ]
         seen = {path: _content(page, f"{server.url}/#{path}", drawer="row=" in path) for path in paths}
         assert set(agent.seen) == {VALUE}
-    assert [path for path in (*drawers, f"{both}&row=plain") if "***" not in seen[path]] == []
+    assert [path for path in (*drawers, f"{both}&row={quote(OPENED[0])}") if "***" not in seen[path]] == []
     for form in forms_of(VALUE):
         assert [path for path, content in seen.items() if form.decode() in content] == []
 
