@@ -160,9 +160,37 @@ def grader_bombs() -> list[GraderBomb]:
         GraderBomb("json_match: depth", "json_match", {}, nested_list(100_000), "[[1]]"),
         GraderBomb("json_match: a huge number", "json_match", {}, "9" * 5_000_000, "[1]"),
         GraderBomb("numeric: a huge number", "numeric", {}, "9" * 1_000_000, "1"),
+        *long_inputs(),
         GraderBomb("string-match: a flood of marks", "string-match", {}, "a" + "\u0315\u0300" * 500_000, "a"),
     ]
     return bombs
+
+
+def long_inputs() -> list[GraderBomb]:
+    """Bombs whose time grows with their length, or with the product of two lengths."""
+    numbers = json.dumps([0.5] * 1_200_000)
+    calls, half = range(1_000), list(range(500))
+    return [
+        GraderBomb("numeric: many numbers", "numeric", {}, "1 " * 4_900_000, "1"),
+        GraderBomb("numeric: many fractions", "numeric", {}, "\\frac{1}{2}" * 800_000, "1"),
+        GraderBomb("string-match: many words", "string-match", {"normalize_whitespace": True}, "ab " * 3_000_000, "a"),
+        GraderBomb("json_match: long lists in any order", "json_match", {"ignore_list_order": True}, numbers, numbers),
+        GraderBomb("json_schema: a long list", "json_schema", {"schema": {"type": "object"}}, numbers),
+        GraderBomb(
+            "tool_calls: half of the calls match",
+            "tool_calls",
+            {"mode": "unordered"},
+            json.dumps([{"name": "f", "arguments": {"a": number}} for number in calls]),
+            json.dumps([{"name": "f", "arguments": {"a": half}} for _ in calls]),
+        ),
+        GraderBomb(
+            "tool_calls: many calls of short text",
+            "tool_calls",
+            {"mode": "unordered"},
+            json.dumps([{"name": "f"}] * 1_000),
+            json.dumps([{"name": "f", "arguments": {"a": number}} for number in calls]),
+        ),
+    ]
 
 
 def _rules(condition: str, **options: Any) -> JSON:

@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from gradeline import GradeContext, Sample, graders
 from gradeline.errors import NeedsIsolationError
 from gradeline.parsing.jmespath import JmesPath
 from gradeline.parsing.json_schema import compile_schema
 
-from .corpus import FileBomb, doubled_references, file_bombs, grader_bombs, path_bombs
+from .corpus import FileBomb, GraderBomb, doubled_references, file_bombs, grader_bombs, long_inputs, path_bombs
 
 UNDER_LIMITS = Path(__file__).with_name("under_limits.py")
 LIMITS = {"timeout", "memory", "too_large"}
@@ -31,6 +32,10 @@ def under_limits(what: str) -> dict[str, str]:
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     found: dict[str, str] = json.loads(done.stdout)
     return found
+
+
+def context_of(bomb: GraderBomb) -> GradeContext:
+    return GradeContext(Sample(id=0, input="", ground_truth=bomb.expected), bomb.submission)
 
 
 def test_every_grader_bomb_has_an_outcome() -> None:
@@ -133,6 +138,34 @@ class TestBounds:
         items = [{"name": str(index), "price": index} for index in range(50)]
         data = {"items": items, "messages": [{"role": "assistant", "content": "x" * 100_000}] * 20}
         JmesPath(path).search(data)
+
+    @pytest.mark.parametrize("bomb", long_inputs(), ids=lambda bomb: bomb.name)
+    def test_what_grows_with_the_length_is_not_graded_in_this_process(self, bomb: GraderBomb) -> None:
+        grader = graders.create(bomb.kind, bomb.config)
+        grade = graders.run_grader(grader, context_of(bomb), isolate=False)
+        assert grade.error is not None
+        assert grade.error.type == NeedsIsolationError.type
+
+    @pytest.mark.parametrize(
+        "bomb",
+        [
+            GraderBomb("numeric", "numeric", {}, "the year 1969, 2 men; " * 3_000, "2"),
+            GraderBomb("string-match", "string-match", {}, "prose " * 40_000, "prose"),
+            GraderBomb("json_match", "json_match", {"ignore_list_order": True}, json.dumps([1] * 9_000), "[1]"),
+            GraderBomb(
+                "tool_calls",
+                "tool_calls",
+                {},
+                json.dumps([{"name": "f"}] * 200),
+                json.dumps([]),
+            ),
+        ],
+        ids=lambda bomb: bomb.name,
+    )
+    def test_usual_lengths_are_graded_in_this_process(self, bomb: GraderBomb) -> None:
+        grader = graders.create(bomb.kind, bomb.config)
+        grade = graders.run_grader(grader, context_of(bomb), isolate=False)
+        assert grade.error is None
 
     def test_the_size_of_a_schema_includes_its_repeated_references(self) -> None:
         text = json.dumps(["x"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -12,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "service"))
 
 from attack import attack, limited, run_of
-from corpus import DOUBLING, doubled_references
+from corpus import DOUBLING, doubled_references, file_bombs
 from live import EchoAgent, Server
 
 from gradeline.service.queue import QUARANTINED
@@ -30,6 +32,22 @@ def test_the_service_answers_while_the_corpus_is_evaluated(tmp_path: Path) -> No
         assert [name for name in attacked["outcomes"] if name.startswith("HTTP")] == []
         assert attacked["outcomes"]["timeout"] >= 10
         assert (server.pid, server.call("GET", "/api/health")[0]) == (pid, 200)
+
+
+@pytest.mark.parametrize("path", ["/api/test-cases/import", "/api/evaluations", "/api/graders/new/preview"])
+def test_a_server_refuses_every_file_of_the_corpus(tmp_path: Path, path: str) -> None:
+    kinds = ("application/json", "text/csv", "application/x-ndjson", "application/yaml")
+    with Server(tmp_path / "store.db", through=limited(1024**3, 0.3)) as server:
+        for bomb in file_bombs():
+            coding = {"Content-Encoding": "gzip"} if bomb.name == "a gzip file" else {}
+            for headers in ({"Content-Type": kind} | more for kind in kinds for more in ({}, coding)):
+                connection = HTTPConnection(urlsplit(server.url).netloc, timeout=60)
+                connection.request("POST", path, bomb.content, headers)
+                status = connection.getresponse().status
+                connection.close()
+                assert 400 <= status < 500, (bomb.name, headers, status)
+        assert server.call("GET", "/api/test-cases")[1]["data"]["test_cases"] == []
+        assert server.call("GET", "/api/ready")[0] == 200
 
 
 def test_a_run_with_bombs_is_graded_and_no_case_is_lost(tmp_path: Path) -> None:

@@ -31,11 +31,14 @@ from gradeline.model.grade import plain_scalar
 from gradeline.model.registry import Declaration
 from gradeline.model.resources import Resources
 from gradeline.model.text import plain_str, quote_typed
+from gradeline.parsing.isolation import is_killable, needs_worker
 
 C = TypeVar("C", bound=Config)
 
 LINEAR_CHARS = 10_000_000
 """Maximum characters for graders with linear running time."""
+LOCAL_CHARS = 400_000
+"""Characters for which the slowest of the linear graders takes 50 ms, 120 ns each."""
 QUADRATIC_CHARS = 100_000
 """Maximum characters for graders with quadratic running time."""
 
@@ -104,6 +107,11 @@ class DeclaredGrader(Declaration[C], Grader):
     case_rubrics: ClassVar[bool] = False
     """Whether a case's own rubric replaces the grader's."""
     max_chars: ClassVar[int] = LINEAR_CHARS
+    local_chars: ClassVar[int] = LOCAL_CHARS
+    """Maximum characters of submission and ground truth together in a process that is not a worker.
+
+    For any text of this length `result` takes at most `isolation.MOST_NS`, or raises `NeedsIsolationError` itself.
+    """
     reads_submission: ClassVar[bool] = True
 
     def __init__(
@@ -127,6 +135,12 @@ class DeclaredGrader(Declaration[C], Grader):
     def result(self, ctx: GradeContext) -> GradeResult:
         """Grade one submission."""
 
+    def local_result(self, ctx: GradeContext, chars: int) -> GradeResult:
+        """`result`, with ``chars`` in both texts; `NeedsIsolationError` if only a worker process may grade them."""
+        if chars > self.local_chars and self.reads_submission and not is_killable():
+            raise needs_worker(f"grading {chars:,} characters by {self.kind}")
+        return self.result(ctx)
+
     @overload
     def grade(self, ctx: GradeContext, /) -> GradeResult: ...
     @overload
@@ -144,7 +158,8 @@ class DeclaredGrader(Declaration[C], Grader):
         """Grade a context, or two texts."""
         if isinstance(agent_response, GradeContext):
             try:
-                return self.result(agent_response)
+                chars = len(agent_response.submission) + len(agent_response.expected or "")
+                return self.local_result(agent_response, chars)
             except NeedsIsolationError:
                 return self.isolated(agent_response)
         if actual is not _MISSING:
@@ -172,7 +187,7 @@ class DeclaredGrader(Declaration[C], Grader):
         ctx = GradeContext(sample, as_text(actual) or "")
         try:
             try:
-                result = self.result(ctx)
+                result = self.local_result(ctx, len(ctx.submission) + len(ctx.expected or ""))
             except NeedsIsolationError:
                 result = self.isolated(ctx)
         except (GraderError, RecursionError) as error:

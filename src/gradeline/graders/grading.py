@@ -13,6 +13,7 @@ from gradeline.errors import (
     CaseLeftOut,
     ConfigError,
     GraderError,
+    NeedsIsolationError,
     Outcome,
     TooLargeError,
     grade_policy,
@@ -56,13 +57,20 @@ def run_grader(
         if grader.reads_submission and not ctx.submission:
             result = GradeResult(0.0, EMPTY_SUBMISSION)
         else:
-            _check_size(grader, ctx)
+            chars = _check_size(grader, ctx)
             if not is_own_class(type(grader)):
                 result = grader.grade(copy_context(ctx))
-            elif isolate or not isinstance(grader, DeclaredGrader):
+            elif not isinstance(grader, DeclaredGrader):
                 result = grader.grade(ctx)
             else:
-                result = grader.result(ctx)
+                try:
+                    # one call less than `local_result` for short texts
+                    short = chars <= grader.local_chars
+                    result = grader.result(ctx) if short else grader.local_result(ctx, chars)
+                except NeedsIsolationError:
+                    if not isolate:
+                        raise
+                    result = grader.isolated(ctx)
             if type(result) is not GradeResult:
                 result = as_result(result)
         latency_ms = (perf_counter() - started) * 1000
@@ -157,16 +165,18 @@ def grade(kind: str, submission: str, expected: object = None, config: Mapping[s
     return grader.grade(ctx)
 
 
-def _check_size(grader: GraderProtocol, ctx: GradeContext) -> None:
+def _check_size(grader: GraderProtocol, ctx: GradeContext) -> int:
+    """The characters of submission and ground truth together; `TooLargeError` if one of them has too many."""
     if not grader.reads_submission:
-        return
+        return 0
     limit = grader.max_chars
     truth = ctx.sample.ground_truth
-    if len(ctx.submission) <= limit and (truth is None or (isinstance(truth, str) and len(truth) <= limit)):
-        return
-    for what, text in (("submission", ctx.submission), ("ground_truth", ctx.expected or "")):
-        if len(text) > limit:
-            raise TooLargeError(f"the {what} has {len(text):,} characters; {grader.kind} takes at most {limit:,}")
+    submitted = len(ctx.submission)
+    known = 0 if truth is None else len(truth) if isinstance(truth, str) else len(ctx.expected or "")
+    if submitted <= limit and known <= limit:
+        return submitted + known
+    what, chars = ("submission", submitted) if submitted > limit else ("ground_truth", known)
+    raise TooLargeError(f"the {what} has {chars:,} characters; {grader.kind} takes at most {limit:,}")
 
 
 def error_grade(

@@ -45,6 +45,7 @@ class JsonMatchGrader(DeclaredGrader[JsonMatchConfig]):
     kind = "json_match"
     name = "JSON match"
     scoring_guide = "1.0 when the data match, else 0.0; a response that is not JSON scores 0.0."
+    local_chars = 150_000  # up to 320 ns each, for long lists of numbers in any order
 
     def result(self, ctx: GradeContext) -> GradeResult:
         expected = _expected_json(ctx.expected)

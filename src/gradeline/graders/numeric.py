@@ -37,6 +37,7 @@ class NumericGrader(DeclaredGrader[NumericConfig]):
         "1.0 when the numbers are equal or within the tolerance, else 0.0; a response without a number scores 0.0."
     )
     version = 2
+    local_chars = 80_000  # up to 580 ns each, where every other character is a number
 
     def __init__(
         self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None

@@ -14,6 +14,7 @@ from gradeline.graders.base import DeclaredGrader, binary_result
 from gradeline.graders.bfcl import ArgumentValue, Functions, MismatchReason, Signature, plain_name
 from gradeline.graders.json_data import maximum_matching
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
+from gradeline.parsing.isolation import needs_worker, too_costly
 from gradeline.parsing.json_text import NotJsonError, json_key, parse_json
 
 Mode = Literal["strict", "unordered", "subset", "superset"]
@@ -21,7 +22,9 @@ Mode = Literal["strict", "unordered", "subset", "superset"]
 MAX_CALLS = 1000
 """Maximum number of expected and of actual calls: every pair may be compared."""
 MAX_COMPARISONS = 20_000_000
-"""Maximum comparisons of arguments over all pairs of calls: a few seconds."""
+"""Maximum comparisons of arguments over all pairs of calls: some seconds, in a worker process."""
+_COMPARISON_NS = 700
+"""Time for each of them, matching included."""
 
 _SHOWN = 5
 _SHOWN_CHARS = 80
@@ -62,6 +65,7 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
         "1.0 when the calls match in the selected mode, else 0.0; the rationale lists missing, extra and wrong calls."
     )
     default_extractor = "tool_calls"
+    local_chars = 80_000  # up to 520 ns each, for lists of small objects
 
     def result(self, ctx: GradeContext) -> GradeResult:
         truth = _read_truth(ctx.expected)
@@ -250,6 +254,8 @@ def _check_size(expected: Sequence[_ExpectedCall], made: Sequence[_MadeCall]) ->
             f"{len(made):,} calls against {len(expected):,} expected ones may take {comparisons:,} comparisons; "
             f"tool_calls makes at most {MAX_COMPARISONS:,}"
         )
+    if too_costly(comparisons * _COMPARISON_NS):
+        raise needs_worker(f"comparing {len(made):,} calls with {len(expected):,} expected ones")
 
 
 class _NotCallsError(ValueError):

@@ -189,6 +189,7 @@ class JudgeGrader(DeclaredGrader[C]):
     """
 
     max_chars = MAX_CHARS
+    local_chars = 2 * MAX_CHARS  # a model grades them
     caveats: ClassVar[tuple[str, ...]] = CAVEATS
     both_orders: ClassVar[bool] = False
     """Shows the judge two answers in both orders, so that a run can report how often the order decided."""

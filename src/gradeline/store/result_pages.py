@@ -21,7 +21,7 @@ from gradeline.store.database import Database, Dialect, Value
 
 TEXTS_EXAMINED = 5_000
 """Results whose texts a page searches, in addition to those that it returns; one with long texts counts as several."""
-ROWS_EXAMINED = 2_000
+ROWS_EXAMINED = 1_000
 """Results that a page examines if it searches no texts. Each is a lookup by case key, and neighbours in a large run
 have keys that are far apart in its index."""
 _TEXTS_PER_QUERY = 2_000
