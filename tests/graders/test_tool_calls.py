@@ -384,7 +384,7 @@ class TestConfig:
             "Compares the agent's tool calls with the expected ones and their allowed arguments."
         )
         options = listed["config_schema"]["properties"]
-        assert sorted(options["mode"]["enum"]) == ["strict", "subset", "superset", "unordered"]
+        assert sorted(options["mode"]["enum"]) == ["f1", "schema", "strict", "subset", "superset", "unordered"]
         assert options["preset"]["enum"] == ["bfcl"]
 
 

@@ -237,10 +237,12 @@ def test_the_listing_defines_a_step() -> None:
     options = TrajectoryGrader.describe()["config_schema"]["properties"]
     assert options["max_steps"] == {
         "description": "Maximum steps. A step is a tool call, or a message of the agent with text.",
-        "type": "integer",
-        "minimum": 0,
+        "anyOf": [{"type": "integer", "minimum": 0}, REFERENCE],
     }
-    assert options["order"]["minItems"] == 1
+    assert options["order"]["anyOf"] == [{"type": "array", "items": {"type": "string"}, "minItems": 1}, REFERENCE]
+
+
+REFERENCE = {"type": "string", "pattern": r"^\$(expected|input|ground_truth(\..+)?|metadata\..+)$"}
 
 
 HOSTILE_ARGUMENTS = st.sampled_from(

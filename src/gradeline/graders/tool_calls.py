@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import UNSET, UnsetType
 
-from gradeline.errors import TooLargeError, UngradableError
+from gradeline.errors import Problem, TooLargeError, UngradableError
 from gradeline.graders.base import DeclaredGrader, binary_result
 from gradeline.graders.bfcl import ArgumentValue, Functions, MismatchReason, Signature, plain_name
+from gradeline.graders.case_values import REFERENCES, Reference, case_texts, case_value, reference_faults
 from gradeline.graders.json_data import maximum_matching
+from gradeline.graders.tool_schemas import ToolSchemas, tools_of
 from gradeline.model import Config, GradeContext, GradeResult, described, quote
 from gradeline.parsing.isolation import needs_worker, too_costly
-from gradeline.parsing.json_text import NotJsonError, json_key, parse_json
+from gradeline.parsing.json_text import NotJsonError, json_key, json_within, parse_json, size_of
+from gradeline.parsing.patterns import matches_glob
 
-Mode = Literal["strict", "unordered", "subset", "superset"]
+Mode = Literal["strict", "unordered", "subset", "superset", "schema", "f1"]
 
 MAX_CALLS = 1000
 """Maximum number of expected and of actual calls: every pair may be compared."""
@@ -37,9 +40,30 @@ class ToolCallsConfig(Config, frozen=True):
         Mode,
         described(
             "strict (default): the expected calls in order. unordered: the expected calls in any order. "
-            "subset: only expected calls. superset: all expected calls, others allowed."
+            "subset: only expected calls. superset: all expected calls, others allowed. schema: every call is valid by "
+            "the schemas of the tools, and there is one. f1: F1 of the names of expected and called tools."
         ),
     ] = "strict"
+    args: Annotated[
+        Literal["exact", "partial"],
+        described("exact (default): only the expected arguments. partial: others too, also within objects."),
+    ] = "exact"
+    ignore: Annotated[
+        list[str] | Reference,
+        described(
+            "Names of arguments that are not compared, with * and ? as wildcards (default none).",
+            expected=f"a list of names, {REFERENCES}",
+        ),
+    ] = []  # noqa: RUF012 - msgspec copies it
+    tools: Annotated[
+        list[dict[str, Any]] | Reference | UnsetType,
+        described(
+            "For mode schema: definitions of the tools, in the format of OpenAI, Anthropic or Gemini; $target.tools; "
+            f"or {REFERENCES} (default: the case's metadata.tools or metadata.functions).",
+            expected=f"a list of tools, {REFERENCES}",
+        ),
+    ] = UNSET
+    threshold: Annotated[float, described("For mode f1: minimum F1 to pass (default 1).", ge=0, le=1)] = 1.0
     preset: Annotated[
         Literal["bfcl"] | UnsetType,
         described(
@@ -47,6 +71,12 @@ class ToolCallsConfig(Config, frozen=True):
             "from metadata.functions; always unordered."
         ),
     ] = UNSET
+
+    def faults(self) -> Iterator[Problem]:
+        yield from reference_faults("ignore", self.ignore, "a list of names")
+        yield from reference_faults("tools", self.tools, "a list of tools")
+        if self.preset == "bfcl" and (self.args != "exact" or self.ignore):
+            yield Problem("args" if self.args != "exact" else "ignore", "conflicts with preset bfcl; keep one of them")
 
 
 class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
@@ -62,12 +92,17 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
     kind = "tool_calls"
     name = "Tool calls"
     scoring_guide = (
-        "1.0 when the calls match in the selected mode, else 0.0; the rationale lists missing, extra and wrong calls."
+        "1.0 when the calls match in the selected mode, else 0.0; the rationale lists missing, extra and wrong calls. "
+        "Mode f1 scores the F1 of the tools' names."
     )
     default_extractor = "tool_calls"
     local_chars = 80_000  # up to 520 ns each, for lists of small objects
 
     def result(self, ctx: GradeContext) -> GradeResult:
+        if self.options.mode == "schema":
+            return self._validated(ctx)
+        if self.options.mode == "f1":
+            return self._overlap(ctx)
         truth = _read_truth(ctx.expected)
         if self.options.preset == "bfcl":
             functions = Functions(ctx.sample.metadata)
@@ -75,11 +110,15 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
             mode: Mode = "unordered"
             plain: Callable[[str], str] = plain_name
         else:
-            expected = [_ExpectedCall(_exact_signature(call)) for call in truth]
+            ignored = _Ignored(case_texts(self.options.ignore, ctx, "ignore"))
+            partial = self.options.args == "partial"
+            expected = [_ExpectedCall(_signature(call, ignored, partial), extra=partial) for call in truth]
             mode = self.options.mode
             plain = str
         try:
             made = _read_made(ctx.submission, plain)
+            if self.options.ignore:
+                made = [call.without(ignored) for call in made]
         except _NotCallsError as fault:
             return binary_result(False, str(fault), {"matched": 0, "expected": len(truth), "made": 0})
         comparison = _Comparison(truth, expected, made)
@@ -89,6 +128,48 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
             comparison.success(mode) if holds else comparison.failure(mode),
             {"matched": len(comparison.pairs), "expected": len(truth), "made": len(made)},
         )
+
+    def _validated(self, ctx: GradeContext) -> GradeResult:
+        definitions, path = self._tools(ctx)
+        schemas = ToolSchemas(definitions, path)
+        try:
+            made = _read_made(ctx.submission, str)
+        except _NotCallsError as error:
+            return binary_result(False, str(error), {"valid": 0, "made": 0})
+        if len(made) > MAX_CALLS:
+            raise TooLargeError(f"the submission has {len(made):,} calls; tool_calls takes at most {MAX_CALLS:,}")
+        faults: list[str] = []
+        for number, call in enumerate(made, 1):
+            arguments = None if call.arguments is None else {name: one.value for name, one in call.arguments.items()}
+            fault = schemas.fault(call.name, arguments, call.sent, len(ctx.submission))
+            if fault is not None:
+                faults.append(f"call {number}, {_show(call.name)}: {fault}")
+        rationale = f"{_count(len(made), 'call')} made, all valid" if made else "No tool was called"
+        if faults:
+            more = [f"{len(faults) - _SHOWN} more invalid calls"] if len(faults) > _SHOWN else []
+            rationale = "; ".join([*faults[:_SHOWN], *more])
+        valid = {"valid": len(made) - len(faults), "made": len(made)}
+        return binary_result(bool(made) and not faults, rationale, valid)
+
+    def _tools(self, ctx: GradeContext) -> tuple[object, str]:
+        tools = self.options.tools
+        if tools is UNSET:
+            return tools_of(ctx.sample.metadata), "metadata.tools"
+        return (case_value(tools, ctx, "tools"), tools) if isinstance(tools, str) else (tools, "tools")
+
+    def _overlap(self, ctx: GradeContext) -> GradeResult:
+        expected = _read_names(ctx.expected)
+        try:
+            called = {call.name for call in _read_made(ctx.submission, str)}
+        except _NotCallsError as fault:
+            return GradeResult(0.0, str(fault), {"matched": 0, "expected": len(expected), "made": 0}, False)
+        total = len(expected) + len(called)
+        score = 2 * len(expected & called) / total if total else 1.0
+        parts = [f"F1 of the tools' names {score:.3f}, threshold {self.options.threshold:g}"]
+        parts += [f"missing: {_names(sorted(expected - called))}"] if expected - called else []
+        parts += [f"extra: {_names(sorted(called - expected))}"] if called - expected else []
+        counts = {"matched": len(expected & called), "expected": len(expected), "made": len(called)}
+        return GradeResult(score, "; ".join(parts), counts, score >= self.options.threshold)
 
 
 class _TrueCall(NamedTuple):
@@ -106,6 +187,21 @@ class _MadeCall(NamedTuple):
     arguments: Mapping[str, ArgumentValue] | None
     sent: object
 
+    def without(self, ignored: _Ignored) -> _MadeCall:
+        if self.arguments is None:
+            return self
+        return self._replace(arguments={name: one for name, one in self.arguments.items() if name not in ignored})
+
+
+class _Ignored:
+    """The names of arguments that are not compared."""
+
+    def __init__(self, globs: Sequence[str]) -> None:
+        self._globs = globs
+
+    def __contains__(self, name: str) -> bool:
+        return any(matches_glob(name, glob) for glob in self._globs)
+
 
 class _Mismatch(NamedTuple):
     """The argument because of which a call does not match."""
@@ -117,8 +213,10 @@ class _Mismatch(NamedTuple):
 class _ExpectedCall:
     """An expected call with the rules of its arguments."""
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, *, extra: bool = False) -> None:
+        """``extra``: whether other arguments than the expected ones are allowed."""
         self.name, self._rules, self._required = signature
+        self._extra = extra
         self.size = 1 + len(self._required) + sum(rule.size for rule in self._rules.values())
 
     def mismatch(self, arguments: Mapping[str, ArgumentValue]) -> _Mismatch | None:
@@ -137,7 +235,7 @@ class _ExpectedCall:
             why = rule.mismatch(given)
             if why:
                 return _Mismatch(argument, why)
-        if known < len(arguments):
+        if known < len(arguments) and not self._extra:
             return _Mismatch(next(argument for argument in arguments if argument not in self._rules), "unexpected")
         return None
 
@@ -155,8 +253,22 @@ class _Exact:
         return None if given.key in self._keys else "value"
 
 
-def _exact_signature(call: _TrueCall) -> Signature:
-    return Signature(call.name, {argument: _Exact(allowed) for argument, allowed in call.allowed.items()})
+class _Partial:
+    """An argument whose value is compared as JSON; objects in it may have more keys than expected."""
+
+    def __init__(self, allowed: Sequence[Any]) -> None:
+        self.optional = "" in allowed
+        self.size = size_of(list(allowed)).values
+        self._allowed = allowed
+
+    def mismatch(self, given: ArgumentValue) -> MismatchReason | None:
+        return None if any(json_within(expected, given.value) for expected in self._allowed) else "value"
+
+
+def _signature(call: _TrueCall, ignored: _Ignored, partial: bool) -> Signature:
+    rule = _Partial if partial else _Exact
+    rules = {argument: rule(allowed) for argument, allowed in call.allowed.items() if argument not in ignored}
+    return Signature(call.name, rules)
 
 
 class _Comparison:
@@ -222,7 +334,7 @@ class _Comparison:
     def _wrong(self, expected: int, made: int) -> str:
         call, truth = self._made[made], self._truth[expected]
         lead = f"call {made + 1}, {_show(call.name)}"
-        if call.plain != self._expected[expected].name:
+        if not matches_glob(call.plain, self._expected[expected].name):
             return f"{lead}: expected {_show(truth.name)}"
         if call.arguments is None or (mismatch := self._expected[expected].mismatch(call.arguments)) is None:
             return f"{lead}: the arguments are not a JSON object but {_show(call.sent)}"
@@ -239,7 +351,9 @@ class _Comparison:
 def _fitting(expected: _ExpectedCall, made: Sequence[_MadeCall]) -> int:
     fits = 0
     for index, call in enumerate(made):
-        if call.plain == expected.name and call.arguments is not None and expected.mismatch(call.arguments) is None:
+        if call.arguments is None or not matches_glob(call.plain, expected.name):
+            continue
+        if expected.mismatch(call.arguments) is None:
             fits |= 1 << index
     return fits
 
@@ -299,6 +413,17 @@ def _read_truth(text: str | None) -> list[_TrueCall]:
     if not isinstance(calls, list):
         raise UngradableError(f"ground_truth must be a list of calls, got {_show(calls)}")
     return [_read_true_call(call, f"ground_truth[{index}]") for index, call in enumerate(calls)]
+
+
+def _read_names(text: str | None) -> set[str]:
+    """The names of the expected calls, which may also be listed without arguments."""
+    try:
+        calls = parse_json(text or "")
+    except NotJsonError:
+        calls = None
+    if isinstance(calls, list) and calls and all(isinstance(call, str) for call in calls):
+        return set(calls)
+    return {call.name for call in _read_truth(text)}
 
 
 def _read_true_call(call: object, path: str) -> _TrueCall:

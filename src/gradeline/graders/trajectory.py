@@ -11,19 +11,62 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gradeline.errors import MissingDataError, Problem
 from gradeline.graders.base import DeclaredGrader
+from gradeline.graders.case_values import (
+    REFERENCES,
+    Reference,
+    case_count,
+    case_texts,
+    case_value,
+    is_reference,
+    reference_faults,
+)
 from gradeline.model import Config, GradeContext, GradeResult, ToolCall, Trajectory, canonical_json, described, quote
 from gradeline.model.response import UNKNOWN_TOOL_RESULTS
+from gradeline.parsing.json_text import json_within
+from gradeline.parsing.patterns import matches_glob
 
 _SHOWN = 8
 _SHOWN_CHARS = 80
 
 
-Count = Annotated[int, Meta(ge=0)]
-Tools = Annotated[list[str], Meta(min_length=1)]
+Natural = Annotated[int, Meta(ge=0)]
+Count = Natural | Reference
+Tools = Annotated[list[str], Meta(min_length=1)] | Reference
+_COUNT = "a whole number of at least 0"
+_TOOLS = "a list of tools"
+_MAX_TESTS = 100
+
+
+class ToolCount(Config, frozen=True):
+    """How often a tool is called."""
+
+    min: Annotated[Count, described("Minimum calls (default 0).", expected=f"{_COUNT}, {REFERENCES}")] = 0
+    max: Annotated[
+        Count | UnsetType, described("Maximum calls (default: any number).", expected=f"{_COUNT}, {REFERENCES}")
+    ] = UNSET
+
+    def faults(self) -> Iterator[Problem]:
+        for name in ("min", "max"):
+            yield from reference_faults(name, getattr(self, name), _COUNT)
+        if isinstance(self.min, int) and isinstance(self.max, int) and self.min > self.max:
+            yield Problem("min", f"{self.min} is more than max, {self.max}")
+
+
+class CallTest(ToolCount, frozen=True, kw_only=True):
+    """How often a tool is called with certain arguments."""
+
+    tool: Annotated[str, described("Name of the tool, with * and ? as wildcards.", min_length=1)]
+    args: Annotated[
+        dict[str, Any],
+        described(f"Values of arguments, or {REFERENCES}; objects may have more keys (default none)."),
+    ] = {}  # noqa: RUF012 - msgspec copies it
+    patterns: Annotated[dict[str, str], described("Texts of arguments, with * and ? as wildcards (default none).")] = {}  # noqa: RUF012 - msgspec copies it
+    only: Annotated[bool, described("Allow no other arguments (default false).")] = False
+    min: Annotated[Count, described("Minimum calls (default 1).", expected=f"{_COUNT}, {REFERENCES}")] = 1
 
 
 class TrajectoryConfig(Config, frozen=True):
-    """Options of `TrajectoryGrader`."""
+    """Options of `TrajectoryGrader`. Names of tools may have * and ? as wildcards."""
 
     min_steps: Annotated[
         Count | UnsetType,
@@ -40,22 +83,47 @@ class TrajectoryConfig(Config, frozen=True):
         Tools | UnsetType,
         described("Tools that must be called in this order; other calls may come between them."),
     ] = UNSET
+    exact: Annotated[bool, described("With order: no other calls may be made (default false).")] = False
+    counts: Annotated[dict[str, ToolCount] | UnsetType, described("Number of calls of tools: {tool: {min, max}}.")] = (
+        UNSET
+    )
+    calls: Annotated[
+        list[CallTest] | UnsetType,
+        described("Calls with certain arguments that must be made: {tool, args, patterns, only, min, max}."),
+    ] = UNSET
     allow_repeats: Annotated[
         bool, described("Allow consecutive tool calls with the same name and arguments (default true).")
     ] = True
     max_errors: Annotated[Count | UnsetType, described("Maximum tool calls that return an error.")] = UNSET
 
     def faults(self) -> Iterator[Problem]:
-        if self.min_steps is not UNSET and self.max_steps is not UNSET and self.min_steps > self.max_steps:
+        for name in ("min_steps", "max_steps", "max_tool_calls", "max_errors"):
+            yield from reference_faults(name, getattr(self, name), _COUNT)
+        if isinstance(self.min_steps, int) and isinstance(self.max_steps, int) and self.min_steps > self.max_steps:
             yield Problem("min_steps", f"{self.min_steps} is more than max_steps, {self.max_steps}")
-        forbidden = set(self.forbidden_tools or ())
+        for name in ("forbidden_tools", "required_tools", "order"):
+            yield from reference_faults(name, getattr(self, name), _TOOLS)
+        forbidden = set(_listed(self.forbidden_tools))
         for name, tools in (("required_tools", self.required_tools), ("order", self.order)):
-            for tool in sorted(forbidden & set(tools or ())):
+            for tool in sorted(forbidden & set(_listed(tools))):
                 yield Problem(name, f"{tool!r} is also in forbidden_tools")
+        if self.exact and self.order is UNSET:
+            yield Problem("exact", "requires order: the tools that must be called")
+        for tool, count in (self.counts or {}).items():
+            yield from (fault.within(f"counts.{tool}") for fault in count.faults())
+        calls = self.calls or []
+        for index, test in enumerate(calls):
+            yield from (fault.within(f"calls[{index}]") for fault in test.faults())
+        if len(calls) > _MAX_TESTS:
+            yield Problem("calls", f"has {len(calls)} tests; at most {_MAX_TESTS} are made")
 
     def has_check(self, name: str) -> bool:
         """Whether this check is enabled."""
         return not self.allow_repeats if name == "allow_repeats" else getattr(self, name) is not UNSET
+
+
+def _listed(tools: list[str] | str | UnsetType) -> list[str]:
+    return tools if isinstance(tools, list) else []
 
 
 class TrajectoryGrader(DeclaredGrader[TrajectoryConfig]):
@@ -82,7 +150,10 @@ class TrajectoryGrader(DeclaredGrader[TrajectoryConfig]):
         seen = _Facts.of(ctx.response.tool_use())
         enabled = {option: getattr(self.options, option) for option in _CHECKS if self.options.has_check(option)}
         enabled = enabled or {"max_errors": 0}
-        faults = {option: _CHECKS[option](value, seen) for option, value in enabled.items()}
+        faults = {option: _CHECKS[option](_resolved(value, ctx, option), seen) for option, value in enabled.items()}
+        if self.options.exact:
+            order = _resolved(self.options.order, ctx, "order")
+            faults["order"] = _exactly(order, seen)
         failed = {option: fault for option, fault in faults.items() if fault is not None}
         if failed:
             rationale = "; ".join(f"{option}: {fault}" for option, fault in failed.items())
@@ -95,6 +166,65 @@ class TrajectoryGrader(DeclaredGrader[TrajectoryConfig]):
             "failed": list(failed),
         }
         return GradeResult((len(enabled) - len(failed)) / len(enabled), rationale, metadata, not failed)
+
+
+def _resolved(value: Any, ctx: GradeContext, option: str) -> Any:
+    """An option with the values of the case for its references."""
+    if isinstance(value, str):
+        return (case_texts if option in _LISTS else case_count)(value, ctx, option)
+    if option == "counts":
+        return {tool: _bounds(count, ctx, f"counts.{tool}") for tool, count in value.items()}
+    if option == "calls":
+        return [_Test.of(test, ctx, f"calls[{index}]") for index, test in enumerate(value)]
+    return value
+
+
+class _Bounds(NamedTuple):
+    """The numbers of calls that are accepted."""
+
+    min: int
+    max: int | None
+
+    def fault(self, number: int, what: str) -> str | None:
+        if number < self.min:
+            return f"{what} {_count(number, 'time')}, at least {self.min:,}"
+        if self.max is not None and number > self.max:
+            return f"{what} {_count(number, 'time')}, at most {self.max:,}"
+        return None
+
+
+def _bounds(count: ToolCount, ctx: GradeContext, path: str) -> _Bounds:
+    most = None if count.max is UNSET else case_count(count.max, ctx, f"{path}.max")
+    return _Bounds(case_count(count.min, ctx, f"{path}.min"), most)
+
+
+class _Test(NamedTuple):
+    """A `CallTest` with the values of the case."""
+
+    test: CallTest
+    args: Mapping[str, Any]
+    bounds: _Bounds
+
+    @classmethod
+    def of(cls, test: CallTest, ctx: GradeContext, path: str) -> _Test:
+        args = {
+            name: case_value(value, ctx, f"{path}.args.{name}") if is_reference(value) else value
+            for name, value in test.args.items()
+        }
+        return cls(test, args, _bounds(test, ctx, path))
+
+    def holds(self, call: ToolCall) -> bool:
+        """Whether a call is of the tool and has the arguments."""
+        if not matches_glob(call.name, self.test.tool):
+            return False
+        arguments = call.parsed()
+        expected = self.args.keys() | self.test.patterns.keys()
+        if arguments is None or not expected <= arguments.keys() or (self.test.only and len(arguments) > len(expected)):
+            return False
+        texts = [(arguments[name], pattern) for name, pattern in self.test.patterns.items()]
+        return all(isinstance(text, str) and matches_glob(text, pattern) for text, pattern in texts) and all(
+            json_within(value, arguments[name]) for name, value in self.args.items()
+        )
 
 
 class _Facts(NamedTuple):
@@ -139,24 +269,45 @@ def _max_errors(limit: int, seen: _Facts) -> str | None:
 
 
 def _forbidden_tools(forbidden: Sequence[str], seen: _Facts) -> str | None:
-    banned = set(forbidden)
-    called = [tool for tool in seen.tools if tool in banned]
+    called = [tool for tool in seen.tools if any(matches_glob(tool, glob) for glob in forbidden)]
     return f"called {_tools(called)}" if called else None
 
 
 def _required_tools(required: Sequence[str], seen: _Facts) -> str | None:
     called = set(seen.tools)
-    missing = [tool for tool in required if tool not in called]
+    missing = [tool for tool in required if not any(matches_glob(name, tool) for name in called)]
     return f"{_tools(missing)} not called; called {_tools(seen.tools)}" if missing else None
 
 
 def _order(order: Sequence[str], seen: _Facts) -> str | None:
     calls = iter(seen.tools)
     for position, tool in enumerate(order):
-        if tool not in calls:  # advances the iterator past the call that was found
+        if not any(matches_glob(name, tool) for name in calls):  # advances past the call that was found
             after = f" after {_tools(order[:position])}" if position else ""
             return f"{_tools([tool])} not called{after}; called {_sequence(seen.tools)}"
     return None
+
+
+def _exactly(order: Sequence[str], seen: _Facts) -> str | None:
+    if len(seen.tools) == len(order) and all(map(matches_glob, seen.tools, order)):
+        return None
+    return f"called {_sequence(seen.tools)}, expected exactly {_sequence(order)}"
+
+
+def _counts(counts: Mapping[str, _Bounds], seen: _Facts) -> str | None:
+    numbers = {tool: sum(matches_glob(name, tool) for name in seen.tools) for tool in counts}
+    return _joined(bounds.fault(numbers[tool], f"{_name(tool)} called") for tool, bounds in counts.items())
+
+
+def _calls(tests: Sequence[_Test], seen: _Facts) -> str | None:
+    return _joined(
+        test.bounds.fault(sum(map(test.holds, seen.calls)), f"{_name(test.test.tool)} called with the arguments")
+        for test in tests
+    )
+
+
+def _joined(faults: Iterable[str | None]) -> str | None:
+    return "; ".join(fault for fault in faults if fault) or None
 
 
 def _no_repeats(_: bool, seen: _Facts) -> str | None:
@@ -172,10 +323,14 @@ _CHECKS: Mapping[str, Callable[[Any, _Facts], str | None]] = {
     "forbidden_tools": _forbidden_tools,
     "required_tools": _required_tools,
     "order": _order,
+    "counts": _counts,
+    "calls": _calls,
     "allow_repeats": _no_repeats,
     "max_errors": _max_errors,
 }
 """For each option the check, which returns the problem or None."""
+_LISTS = frozenset({"forbidden_tools", "required_tools", "order"})
+"""Checks that take a list of tools."""
 
 
 def _at_most(limit: int, number: int, noun: str) -> str | None:

@@ -152,6 +152,27 @@ def json_equal(left: Any, right: Any) -> bool:
     return json_key(left) == json_key(right)
 
 
+def json_within(expected: object, found: object) -> bool:
+    """Whether a value has everything that is expected: all keys of objects; lists of the same length."""
+    pending = [(expected, found)]
+    while pending:
+        left, right = pending.pop()
+        if isinstance(left, dict) and isinstance(right, dict):
+            if not left.keys() <= right.keys():
+                return False
+            pending += [(value, right[key]) for key, value in left.items()]
+        elif isinstance(left, list) and isinstance(right, list):
+            if len(left) != len(right):
+                return False
+            pending += zip(left, right, strict=True)
+        elif isinstance(left, str) and isinstance(right, str):
+            if left != right:
+                return False
+        elif isinstance(left, dict | list) or isinstance(right, dict | list) or json_key(left) != json_key(right):
+            return False
+    return True
+
+
 def json_key(value: Any) -> str:
     """A string that is the same for two JSON values if and only if they are equal as by `json_equal`.
 

@@ -401,6 +401,23 @@ def _check_python_pattern(pattern: str) -> None:
         raise re.error(str(error) or "nested too deeply") from None
 
 
+def is_glob(name: str) -> bool:
+    """Whether a name has a wildcard: ``*`` for any characters, ``?`` for one."""
+    return "*" in name or "?" in name
+
+
+@lru_cache(maxsize=512)
+def compile_glob(glob: str) -> Pattern:
+    """A glob as an RE2 pattern for whole strings; only ``*`` and ``?`` are special."""
+    wildcards = {"*": ".*", "?": "."}
+    return compile_trusted_pattern(r"(?s)\A" + "".join(wildcards.get(char) or re.escape(char) for char in glob) + r"\z")
+
+
+def matches_glob(name: str, glob: str) -> bool:
+    """Whether a name equals another one, or matches it as a glob; case counts."""
+    return name == glob or (is_glob(glob) and compile_glob(glob).search(name) is not None)
+
+
 def nfc(text: str) -> str:
     """Unicode NFC in linear time.
 

@@ -103,6 +103,11 @@ def read_suite_document(document: SuiteDocument, file: Path) -> SuiteDefinition:
     return _Reader(document, file).suite()
 
 
+_OF_TARGET = "$target."
+_READABLE = ("tools", "response_schema")
+"""Options of a target that a grader's option can refer to; others may hold secrets."""
+
+
 class _Reader:
     def __init__(self, document: SuiteDocument, file: Path) -> None:
         self._document = document
@@ -408,6 +413,8 @@ class _Reader:
             return None
         kind = ALIASES.get(kind, kind)
         options = self._options(entry, path)
+        for name, value in options.items():
+            options[name] = self._of_target(value, target, (*path, name) if name in entry else (*path, "config", name))
         if kind == AGENT_JUDGE:
             written_key = self._mapping("target").get("api_key")
             inherited, fault = judge_connection(options, target.kind, target.config, written_key)
@@ -495,6 +502,18 @@ class _Reader:
         except ValueError as error:
             self._fault((*path, "memory"), str(error))
             return GRADER_MEMORY
+
+    def _of_target(self, value: object, target: TargetSpec, path: KeyPath) -> object:
+        """The value of an option: for ``$target.tools`` that of the target, otherwise as it is."""
+        if not isinstance(value, str) or not value.startswith(_OF_TARGET):
+            return value
+        name = value.removeprefix(_OF_TARGET)
+        if name not in _READABLE:
+            names = " and ".join(f"{_OF_TARGET}{one}" for one in _READABLE)
+            self._fault(path, f"a grader can take {names} from the target, got {quote(value)}")
+        elif target.config.get(name) is None:
+            self._fault(path, f"the target has no {name}; write them under target:, or here")
+        return target.config.get(name)
 
     def _options(self, entry: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
         config = entry.get("config")

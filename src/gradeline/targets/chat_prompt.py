@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from gradeline.adapters.chat import NO_PARAMETERS, Tool
 from gradeline.errors import Problem
+from gradeline.graders.tool_schemas import SCHEMA_KEYS, bare_tool, parameters_of
 from gradeline.model import Config, Message, ToolCall, described, quote
 from gradeline.targets.template import Lookup, fill_text, placeholder_faults, placeholders
 
@@ -80,22 +81,20 @@ def _questions(messages: Sequence[ChatMessage]) -> list[str]:
 NOT_RUN = "This tool is not run here."
 """Result sent for each tool call when the conversation continues: providers require one per call."""
 
-_SCHEMAS = ("parameters", "input_schema", "parametersJsonSchema")
-_KEYS = frozenset({"name", "description", "strict", "type", *_SCHEMAS})
+_KEYS = frozenset({"name", "description", "strict", "type", *SCHEMA_KEYS})
 
 
 def read_tools(tools: Iterable[Mapping[str, Any]]) -> Iterator[Tool]:
     """The tools; definitions in a provider's own format are accepted too."""
-    for tool in map(_bare, tools):
-        schema = next((tool[name] for name in _SCHEMAS if tool.get(name) is not None), NO_PARAMETERS)
-        yield Tool(tool["name"], tool.get("description") or "", schema)
+    for tool in map(bare_tool, tools):
+        yield Tool(tool["name"], tool.get("description") or "", parameters_of(tool) or NO_PARAMETERS)
 
 
 def tool_faults(tools: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
     """Problems of tool definitions."""
     names: set[str] = set()
     for index, definition in enumerate(tools):
-        path, tool = f"tools[{index}]", _bare(definition)
+        path, tool = f"tools[{index}]", bare_tool(definition)
         name = tool.get("name")
         if not isinstance(name, str) or not name:
             yield Problem(f"{path}.name", f"a tool needs a name, got {quote(name)}")
@@ -105,7 +104,7 @@ def tool_faults(tools: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
             names.add(name)
         if not isinstance(tool.get("description", ""), str | None):
             yield Problem(f"{path}.description", f"expected a string, got {quote(tool['description'])}")
-        for key in _SCHEMAS:
+        for key in SCHEMA_KEYS:
             if not isinstance(tool.get(key, {}), Mapping):
                 yield Problem(f"{path}.{key}", f"expected a JSON Schema, got {quote(tool[key])}")
         unknown = sorted(map(str, tool.keys() - _KEYS))
@@ -116,9 +115,3 @@ def tool_faults(tools: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
 def results_of(calls: Sequence[ToolCall]) -> tuple[Message, ...]:
     """The results sent for a model's tool calls before the next user message."""
     return tuple(Message("tool", NOT_RUN, tool_call_id=call.id, name=call.name) for call in calls)
-
-
-def _bare(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A tool definition without the wrapper of OpenAI's chat completions."""
-    inner = tool.get("function")
-    return inner if isinstance(inner, Mapping) and tool.get("type") == "function" else tool
