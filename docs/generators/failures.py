@@ -56,6 +56,7 @@ _GRADES = {
     "refused": "A judge or its provider declined this request: a refusal, a content filter, HTTP 400, 403 or 404.",
     "truncated": "A judge's reply was cut off, and again with a larger limit.",
     "empty_reply": "A judge's reply has no text.",
+    "no_statements": "A judge found no statement in the text that it was to judge statement by statement.",
     "judge_failed": "A judge, or the server of an `http` grader, could not be called: it failed or could not be"
     " reached, after all retries.",
     "budget": "A judge was not called, because that would have exceeded a budget.",

@@ -109,6 +109,7 @@ GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
         "refused": _grade(Fault.GRADER),
         "truncated": _grade(Fault.GRADER),
         "empty_reply": _grade(Fault.GRADER),
+        "no_statements": _grade(Fault.GRADER),
         "judge_failed": _grade(Fault.INFRASTRUCTURE),
         "budget": _grade(Fault.INFRASTRUCTURE),
         ORDER_DECIDED: _grade(Fault.GRADER),

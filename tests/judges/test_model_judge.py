@@ -361,7 +361,7 @@ class TestLabels:
 
 class TestShippedRubrics:
     def test_the_threshold_of_the_rubric_decides_what_passes(self) -> None:
-        judge, _ = scripted({"rubric": "faithfulness", "rubric_vars": {"context": "c"}}, '{"score": 0.7}')
+        judge, _ = scripted({"rubric": "faithfulness@1", "rubric_vars": {"context": "c"}}, '{"score": 0.7}')
         graded = result(judge)
         assert (graded.passed, graded.metadata["rubric"]) == (False, "faithfulness@1")
 

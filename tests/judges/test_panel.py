@@ -87,18 +87,18 @@ def test_a_quorum_that_is_missed_is_an_error() -> None:
 
 
 def test_the_shipped_rubrics_threshold_decides_what_passes() -> None:
-    grader = panel(scored(0.7), scored(0.7), rubric="faithfulness", rubric_vars={"context": "c"}, prompt=None)
+    grader = panel(scored(0.7), scored(0.7), rubric="faithfulness@1", rubric_vars={"context": "c"}, prompt=None)
     judged = ask(grader)
     assert isinstance(judged.result, GradeResult)
     assert (judged.result.score, judged.result.passed) == (0.7, False)
 
 
 def test_a_case_without_required_fields_is_reported_once_without_calls() -> None:
-    grader = panel(scored(0.7), scored(0.7), rubric="faithfulness", prompt=None)
+    grader = panel(scored(0.7), scored(0.7), rubric="faithfulness@1", prompt=None)
     judged = ask(grader)
     assert isinstance(judged.result, GraderError)
     assert (judged.result.type, judged.usage) == ("missing", None)
-    assert str(judged.result).startswith("the rubric faithfulness@1 needs {context}")
+    assert str(judged.result).startswith("the rubric mentions {context}; the documents of the response are unknown")
 
 
 def test_members_of_three_formats_are_called_concurrently() -> None:

@@ -20,6 +20,10 @@ from gradeline.model import fingerprint
 ALL = shipped_rubrics()
 
 DIGESTS = {
+    "answer_relevance@1": "0cafa374159f1858626c0c18c9d02781",
+    "context_recall@1": "487950f222a277980eab7405dff6c4c7",
+    "context_relevance@1": "88f14f10bdb016388ffb5a5201e07963",
+    "faithfulness@2": "4862e38d36c9a1dffb231d48a88abcb8",
     "closed_qa@1": "2b1230148fea33bc4f06ee4cb676aab1",
     "factuality@1": "6566d6f3f9056954d1d2689aab3ae3ca",
     "faithfulness@1": "82f6695b514923feb8f769a229ebc8a7",
@@ -32,7 +36,10 @@ DIGESTS = {
 
 def test_no_released_version_has_changed() -> None:
     found = {
-        rubric.id: fingerprint(rubric.text, rubric.needs, rubric.checklist, rubric.pass_threshold) for rubric in ALL
+        rubric.id: fingerprint(rubric.text, rubric.needs, rubric.checklist, rubric.pass_threshold)
+        if rubric.statements is None
+        else fingerprint(rubric.text, rubric.needs, rubric.statements, rubric.pass_threshold)
+        for rubric in ALL
     }
     assert found == DIGESTS
 
@@ -46,12 +53,13 @@ class TestEveryShippedRubric:
 
     def test_it_mentions_the_fields_it_requires(self, rubric: ShippedRubric) -> None:
         spoken = placeholders(rubric.text)
-        assert "submission" in rubric.needs
+        assert ("submission" in rubric.needs) is rubric.shows_submission
         assert set(rubric.needs) <= set(spoken)
         assert set(spoken) - set(rubric.needs) <= set(RESERVED), "what is not the case's own must be needed"
 
-    def test_it_has_a_scale_or_a_checklist(self, rubric: ShippedRubric) -> None:
-        assert ("\nScale\n- 1.0: " in rubric.text) is not bool(rubric.checklist)
+    def test_it_has_a_scale_or_a_checklist_or_statements(self, rubric: ShippedRubric) -> None:
+        has_scale = "\nScale\n- 1.0: " in rubric.text
+        assert [has_scale, bool(rubric.checklist), rubric.statements is not None].count(True) == 1
         assert 0 < rubric.pass_threshold <= 1
 
 

@@ -112,7 +112,6 @@ class DeclaredGrader(Declaration[C], Grader):
 
     For any text of this length `result` takes at most `isolation.MOST_NS`, or raises `NeedsIsolationError` itself.
     """
-    reads_submission: ClassVar[bool] = True
 
     def __init__(
         self, grader_id: str | Mapping[str, Any] | None = None, config: Mapping[str, Any] | None = None
@@ -121,6 +120,11 @@ class DeclaredGrader(Declaration[C], Grader):
             grader_id, config = None, grader_id
         self.grader_id = grader_id or self.kind
         super().__init__(config)
+
+    @property
+    def reads_submission(self) -> bool:
+        """Whether an empty submission scores 0.0 without a call of the grader."""
+        return True
 
     def config_issues(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:  # noqa: ARG002 - few have any
         """Problems of the options that only files in the folder show; ``case`` is one of the cases to grade."""

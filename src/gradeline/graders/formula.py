@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from math import isfinite
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from gradeline.errors import CaseLeftOut, MissingDataError, Outcome, Problem, UngradableError
 from gradeline.graders.base import DeclaredGrader
@@ -168,7 +168,7 @@ class FormulaGrader(DeclaredGrader[FormulaConfig]):
     name = "Formula"
     scoring_guide = "The value of the formula, from 0 to 1; without a score of one of its graders there is none."
     needs = frozenset({"grades"})
-    reads_submission: ClassVar[bool] = False
+    reads_submission = False
 
     @cached_property
     def _formula(self) -> Formula:

@@ -12,16 +12,12 @@ from gradeline.errors import MissingDataError, Problem, UngradableError
 from gradeline.graders.base import DeclaredGrader
 from gradeline.graders.case_values import REFERENCES, Reference, case_value, is_reference
 from gradeline.model import Config, Document, GradeContext, GradeResult, described, quote
+from gradeline.model.response import UNKNOWN_DOCUMENTS
 
 Metric = Literal["precision", "recall", "mrr", "ndcg"]
 MAX_GRADE = 100
 """Maximum relevance of a document."""
 MAX_RELEVANT = 100_000
-UNKNOWN_DOCUMENTS = (
-    "the documents of the response are unknown. http, command: map documents (or context) under the target's response:,"
-    " as docs || `[]` where the agent leaves it out when it finds nothing; python: return documents; an agent that"
-    " reports tool calls with results: write documents: {tool: NAME} into the target"
-)
 _SHOWN = 5
 
 

@@ -34,8 +34,10 @@ from gradeline.judges.options import (
     model_faults,
 )
 from gradeline.judges.prompts import (
+    CONTEXT,
     GROUND_TRUTH,
     INPUT,
+    PLACEHOLDERS,
     RESERVED,
     SUBMISSION,
     PromptCase,
@@ -48,11 +50,12 @@ from gradeline.judges.prompts import (
 )
 from gradeline.judges.reply_formats import ChecklistFormat, Item, LabelFormat, PatternFormat, ReplyFormat, ScoreFormat
 from gradeline.judges.reply_parsing import JudgeVerdict, require_reply
+from gradeline.judges.statements import STATEMENTS, StatementsFormat, Verdicts
 from gradeline.model import GradeContext, GradeResult, Message, MeteredResult, Sample, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
 from gradeline.model.llm import LLMResponse, RunConfig
-from gradeline.model.response import total_usage, usage_of_calls
+from gradeline.model.response import UNKNOWN_DOCUMENTS, total_usage, usage_of_calls
 
 SCHEMA_NAME = "JudgeResponse"
 NOT_MENTIONED = f"the rubric does not mention {{{SUBMISSION}}}; the submission is appended"
@@ -82,6 +85,12 @@ class Rubric(NamedTuple):
     needs: tuple[str, ...] = ()
     pass_score: float = PASS_SCORE
     id: str | None = None
+    shows_submission: bool = True
+
+    @property
+    def whole_text(self) -> str:
+        """The text with the placeholder of the submission, unless the judge does not see that."""
+        return with_submission(self.text) if self.shows_submission else self.text
 
 
 class ModelJudge(OneModelGrader[ModelJudgeConfig]):
@@ -100,6 +109,10 @@ class ModelJudge(OneModelGrader[ModelJudgeConfig]):
         " format, position, self-preference."
     )
 
+    @property
+    def reads_submission(self) -> bool:
+        return self.options.shows_submission
+
     @cached_property
     def fingerprint(self) -> str:
         """Covers the text of the prompt, the judge and its parameters; never a key."""
@@ -110,7 +123,7 @@ class ModelJudge(OneModelGrader[ModelJudgeConfig]):
             self.kind,
             self.version,
             self.judges,
-            with_submission(rubric.text),
+            rubric.whole_text,
             rubric.reply_format.instruction,
             rubric.pass_score,
             {name: value for name, value in options.items() if name not in _NOT_IN_FINGERPRINT},
@@ -136,7 +149,11 @@ class ModelJudge(OneModelGrader[ModelJudgeConfig]):
         """Rubric and texts for the prompt; `GraderError` if the case lacks something that the rubric needs."""
         rubric = self.rubric_for(ctx.sample)
         case = prompt_case(ctx, self.options.rubric_vars)
+        require_context(rubric.text, case)
         require_placeholders(rubric, case)
+        if isinstance(rubric.reply_format, StatementsFormat):
+            texts = (case.submission,) if rubric.reply_format.cites == SUBMISSION else case.documents or ()
+            rubric = rubric._replace(reply_format=rubric.reply_format.for_texts(texts))
         return rubric, case
 
     async def grade_case(self, ctx: GradeContext) -> MeteredResult:
@@ -152,7 +169,9 @@ class ModelJudge(OneModelGrader[ModelJudgeConfig]):
         return MeteredResult(self._graded(rubric, case, answers), usage)
 
     async def _asked(self, rubric: Rubric, case: PromptCase, number: int) -> JudgeAnswer[JudgeVerdict] | JudgeFailure:
-        prompt = judge_prompt(rubric.text, case, rubric.reply_format.instruction, Fence())
+        prompt = judge_prompt(
+            rubric.text, case, rubric.reply_format.instruction, Fence(), shows_submission=rubric.shows_submission
+        )
         request = ChatRequest(
             (Message("user", prompt),),
             response_schema=rubric.reply_format.schema,
@@ -193,15 +212,15 @@ class ModelJudge(OneModelGrader[ModelJudgeConfig]):
                 metadata["labels"] = [verdict.label for verdict in verdicts]
         if isinstance(rubric.reply_format, ChecklistFormat):
             metadata["checklist"] = rubric.reply_format.answers(nearest)
+        if isinstance(rubric.reply_format, StatementsFormat):
+            metadata[STATEMENTS] = nearest.data[STATEMENTS]
         notes = [*notes_metadata(answers), *unfilled(rubric.text, case)]
         if notes:
             metadata["notes"] = notes
         return GradeResult(score, nearest.notes or None, metadata, score >= rubric.pass_score)
 
     def _prompt_fingerprint(self, rubric: Rubric) -> str:
-        return fingerprint(
-            "prompt", self.options.system_prompt, with_submission(rubric.text), rubric.reply_format.instruction
-        )
+        return fingerprint("prompt", self.options.system_prompt, rubric.whole_text, rubric.reply_format.instruction)
 
     def _score(self, rubric: Rubric, answers: list[JudgeAnswer[JudgeVerdict]]) -> tuple[float, dict[str, Any]]:
         """The score, and the metadata about how it was computed."""
@@ -225,7 +244,12 @@ def rubric_of(options: PromptOptions, folder: Path | None) -> Rubric:
             reply_format = ChecklistFormat(
                 [Item(item.question, item.weight) for item in shipped.checklist], options.reasoning
             )
-        return Rubric(shipped.text, reply_format, shipped.needs, shipped.pass_threshold, shipped.id)
+        listed = shipped.statements
+        if listed is not None:
+            reply_format = StatementsFormat(listed.of, Verdicts(listed.good, listed.others), listed.cites)
+        return Rubric(
+            shipped.text, reply_format, shipped.needs, shipped.pass_threshold, shipped.id, shipped.shows_submission
+        )
     if options.prompt_path is not None:
         return Rubric(file_text(folder, options.prompt_path, "prompt_path"), reply_format)
     return Rubric(options.prompt or _ONLY_QUESTIONS, reply_format)
@@ -273,18 +297,27 @@ def prompt_case(ctx: GradeContext, variables: dict[str, Any] | list[str]) -> Pro
             raise MissingDataError(f"the case has no rubric_vars {', '.join(missing)}, which the grader requires")
         variables = {}
     turns = ctx.sample.input
+    texts = {name: as_text(value) or "" for name, value in {**variables, **own}.items()}
+    documents = None if ctx.documents is None else tuple(document.text for document in ctx.documents)
     return PromptCase(
         "\n".join(turns) if isinstance(turns, list) else turns,
         ctx.submission,
         ctx.expected,
-        {name: as_text(value) or "" for name, value in {**variables, **own}.items()},
+        texts,
+        (texts[CONTEXT],) if CONTEXT in texts else documents,
     )
+
+
+def require_context(text: str, case: PromptCase) -> None:
+    """Raise `MissingDataError` if a rubric mentions the documents and they are unknown."""
+    if case.documents is None and CONTEXT in placeholders(text):
+        raise MissingDataError(f"the rubric mentions {{{CONTEXT}}}; {UNKNOWN_DOCUMENTS}; or set it in rubric_vars")
 
 
 def require_placeholders(rubric: Rubric, case: PromptCase) -> None:
     """Raise `MissingDataError` if a case lacks a placeholder that the rubric needs."""
     values = {**case.variables, INPUT: case.input, SUBMISSION: case.submission, GROUND_TRUTH: case.ground_truth}
-    missing = [name for name in rubric.needs if not values.get(name)]
+    missing = [name for name in rubric.needs if name != CONTEXT and not values.get(name)]
     if missing:
         where = "" if missing[0] in RESERVED else "; set it in rubric_vars, of the grader or of the case"
         raise MissingDataError(f"the rubric {rubric.id} needs {{{missing[0]}}}, and the case has none{where}")
@@ -292,7 +325,7 @@ def require_placeholders(rubric: Rubric, case: PromptCase) -> None:
 
 def unfilled(text: str, case: PromptCase) -> list[dict[str, str]]:
     """Notes for the placeholders of a rubric that this case did not fill."""
-    known = {*RESERVED, *case.variables}
+    known = {*PLACEHOLDERS, *case.variables}
     why = "the case has no such rubric_vars, so the placeholder was sent as literal text"
     return [{"what": f"{{{name}}}", "why": why} for name in placeholders(text) if name not in known]
 
@@ -313,7 +346,7 @@ def prompt_issues(options: PromptOptions, folder: Path, case: Sample | None) -> 
 def system_prompt_issues(text: str | None) -> Iterator[ConfigIssue]:
     """Placeholders in a system prompt, which is sent as literal text."""
     for name in placeholders(text or ""):
-        if name in RESERVED:
+        if name in PLACEHOLDERS:
             yield ConfigIssue(Problem("system_prompt", f"{{{name}}} is not filled in here; use it in the rubric"))
 
 
@@ -323,7 +356,7 @@ def placeholder_issues(
     """Placeholders of a rubric that are probably mistakes; ``source`` is the option that contains it."""
     if not mentions_submission(text):
         yield ConfigIssue(Problem(source, NOT_MENTIONED))
-    known = {*RESERVED, *variables, *(case.rubric_vars if case is not None else ())}
+    known = {*PLACEHOLDERS, *variables, *(case.rubric_vars if case is not None else ())}
     for name in placeholders(text):
         if name not in known:
             reason = f"{{{name}}} is literal text, not a placeholder, unless a case has {name!r} in its rubric_vars"

@@ -157,8 +157,8 @@ class PromptOptions(CallOptions, frozen=True, kw_only=True):
     rubric: Annotated[
         _Text | None,
         described(
-            "Shipped rubric: closed_qa, factuality, faithfulness, helpfulness, refusal or summary_quality;"
-            " factuality@1 selects a version."
+            "Shipped rubric: answer_relevance, closed_qa, context_recall, context_relevance, factuality, faithfulness,"
+            " helpfulness, refusal or summary_quality; factuality@1 selects a version."
         ),
     ] = None
     system_prompt: SystemPrompt = None
@@ -215,8 +215,16 @@ class PromptOptions(CallOptions, frozen=True, kw_only=True):
             yield Problem("reply", f"the rubric {shipped.id} has a scale of its own; keep one of them")
         if self.checklist:
             yield Problem("checklist", f"conflicts with the rubric {shipped.id}; keep one of them")
-        if shipped.checklist and self.scoring == "logprobs":
-            yield Problem("scoring", f"logprobs needs one number, and {shipped.id} is a checklist; use samples")
+        form = "is a checklist" if shipped.checklist else "judges statements" if shipped.statements else None
+        if form is not None and self.scoring == "logprobs":
+            yield Problem("scoring", f"logprobs needs one number, and {shipped.id} {form}; use samples")
+        if shipped.statements and self.reasoning:
+            yield Problem("reasoning", f"has no effect: {shipped.id} asks for the evidence before each verdict")
+
+    @property
+    def shows_submission(self) -> bool:
+        """Whether the judge sees the submission; some shipped rubrics judge only what was retrieved."""
+        return self.rubric is None or shipped_rubric(self.rubric).shows_submission
 
 
 def model_faults(provider: str, model: str | None, base_url: str | None, key_name: str | None) -> Iterator[Problem]:

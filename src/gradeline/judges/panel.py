@@ -138,6 +138,10 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         self._adapter_override = adapters
 
     @property
+    def reads_submission(self) -> bool:
+        return self.options.shows_submission
+
+    @property
     def judges(self) -> tuple[str, ...]:
         return tuple(member.judges[0] for member in self._members)
 

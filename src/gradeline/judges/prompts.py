@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -16,6 +16,10 @@ from gradeline.judges.fencing import Fence
 INPUT, SUBMISSION, GROUND_TRUTH = "input", "submission", "ground_truth"
 RESERVED = (INPUT, SUBMISSION, GROUND_TRUTH)
 """Placeholders that every rubric may use; variables must not have these names."""
+
+CONTEXT = "context"
+"""Placeholder of the documents that the agent retrieved, unless a variable has this name."""
+PLACEHOLDERS = (*RESERVED, CONTEXT)
 
 MAX_FILLED = 20_000_000
 """Maximum length of a filled rubric: it may repeat the answer a thousand times."""
@@ -32,6 +36,8 @@ class PromptCase(NamedTuple):
     submission: str
     ground_truth: str | None = None
     variables: Mapping[str, str] = {}
+    documents: Sequence[str] | None = None
+    """The texts for ``{context}``; None if they are unknown."""
 
 
 class Section(NamedTuple):
@@ -104,19 +110,37 @@ def fill(template: str, values: Mapping[str, str], blocks: Mapping[str, str] | N
     return "".join([*pieces, template[at:]])
 
 
-def judge_prompt(rubric: str, case: PromptCase, instruction: str, fence: Fence) -> str:
-    """The whole prompt. Texts of the case that the rubric has no placeholder for are appended in sections."""
-    rubric = with_submission(rubric)
+def judge_prompt(
+    rubric: str, case: PromptCase, instruction: str, fence: Fence, *, shows_submission: bool = True
+) -> str:
+    """The whole prompt. Texts of the case that the rubric has no placeholder for are appended in sections.
+
+    Without ``shows_submission`` the rubric is complete, and nothing is appended.
+    """
     values = {**case.variables, INPUT: case.input, GROUND_TRUTH: case.ground_truth or ""}
-    if shows_case(rubric):
-        text = fill(rubric, values, {SUBMISSION: fence.wrap(SUBMISSION, case.submission)})
-        return _with_instruction(text, fence, instruction)
+    blocks = {SUBMISSION: fence.wrap(SUBMISSION, case.submission)}
+    if CONTEXT not in case.variables and case.documents is not None:
+        blocks[CONTEXT] = _fenced_documents(case.documents, fence)
+    if shows_submission:
+        rubric = with_submission(rubric)
+    if shows_case(rubric) or not shows_submission:
+        return _with_instruction(fill(rubric, values, blocks), fence, instruction)
     sections = [Section("Submission", SUBMISSION, case.submission)]
     if case.ground_truth:
         sections.insert(0, Section("Ground truth", "ground truth", case.ground_truth))
     if case.input:
         sections.insert(0, Section("Input", INPUT, case.input))
-    return sections_prompt("Grade the submission by the rubric.", fill(rubric, values), sections, instruction, fence)
+    blocks.pop(SUBMISSION)
+    text = fill(rubric, values, blocks)
+    return sections_prompt("Grade the submission by the rubric.", text, sections, instruction, fence)
+
+
+def _fenced_documents(documents: Sequence[str], fence: Fence) -> str:
+    if not documents:
+        return "(The agent retrieved no documents.)"
+    if sum(map(len, documents)) > MAX_FILLED:
+        raise TooLargeError(f"the documents have more than {MAX_FILLED:,} characters")
+    return "\n\n".join(fence.wrap(f"document {number}", text) for number, text in enumerate(documents, 1))
 
 
 def sections_prompt(task: str, rubric: str, sections: list[Section], instruction: str, fence: Fence) -> str:
@@ -149,6 +173,15 @@ class ShippedItem(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     weight: Annotated[float, msgspec.Meta(gt=0)] = 1.0
 
 
+class ShippedStatements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a rubric judges statement by statement."""
+
+    of: str
+    cites: Literal["documents", "submission"]
+    good: str
+    others: tuple[str, ...]
+
+
 class ShippedRubric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A rubric of this package: its front matter and its text."""
 
@@ -160,6 +193,10 @@ class ShippedRubric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     pass_threshold: Annotated[float, msgspec.Meta(ge=0, le=1)]
     checklist: tuple[ShippedItem, ...] = ()
     """With a checklist the score is its weighted share of yes; without one the judge scores by the text's scale."""
+    statements: ShippedStatements | None = None
+    """With it the score is the share of statements with the good verdict."""
+    shows_submission: bool = True
+    """Whether the judge sees the submission."""
     text: str = ""
 
     @property

@@ -21,7 +21,7 @@ from gradeline.extractors.base import assistant_texts
 from gradeline.graders.base import ConfigIssue
 from gradeline.judges.base import JudgeFailedError, JudgeGrader, JudgeRefusedError, run_steps, usage_metadata
 from gradeline.judges.fencing import Fence
-from gradeline.judges.model_judge import placeholder_issues, prompt_case, sample_rubric, unfilled
+from gradeline.judges.model_judge import placeholder_issues, prompt_case, require_context, sample_rubric, unfilled
 from gradeline.judges.options import Prompt, PromptPath, RubricVars, exclusive_sources, file_text, reserved_names
 from gradeline.judges.prompts import judge_prompt, with_submission
 from gradeline.judges.reply_formats import RATIONALE, SCORE
@@ -267,6 +267,7 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
     async def grade_case(self, ctx: GradeContext) -> MeteredResult:
         rubric = sample_rubric(ctx.sample, self.resources.folder) or self._rubric
         case = prompt_case(ctx, self.options.rubric_vars)
+        require_context(rubric, case)
         prompt = judge_prompt(rubric, case, self._instruction, Fence())
         async with self._only_one():
             conversation = _Conversation(prompt, Deadline(self.options.timeout))

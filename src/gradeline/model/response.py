@@ -71,6 +71,13 @@ UNKNOWN_TOOL_RESULTS = (
 )
 
 
+UNKNOWN_DOCUMENTS = (
+    "the documents of the response are unknown. http, command: map documents (or context) under the target's response:,"
+    " as docs || `[]` where the agent leaves it out when it finds nothing; python: return documents; an agent that"
+    " reports tool calls with results: write documents: {tool: NAME} into the target"
+)
+
+
 class ErrorInfo(msgspec.Struct, frozen=True):
     """An error as stored in a record."""
 

@@ -77,12 +77,16 @@ class ReplyForm(NamedTuple):
     """The yes/no questions of a checklist, which replace the score."""
     choices: tuple[str, ...] = ()
     """Labels from best to worst, evenly spaced, which replace the score."""
+    statements: tuple[str, ...] = ()
+    """The verdicts on a statement, the good one first: the reply is a list, and the score its share of good ones."""
 
     def grid(self, digits: int, levels: int | None) -> ScoreGrid:
         if self.checks:
             return ScoreGrid(len(self.checks) + 1)
         if self.choices:
             return ScoreGrid(len(self.choices))
+        if self.statements:
+            return ScoreGrid(_STATEMENTS + 1)
         if self.whole and levels is None:
             return ScoreGrid(max(2, round(self.high - self.low) + 1), self.low, self.high, whole=True)
         return ScoreGrid(levels or 10**digits + 1, self.low, self.high, self.whole)
@@ -116,6 +120,8 @@ def draft_reply(
     value: object = _label(form.labels, verdict.winner) if form.pair else number
     if form.choices:
         value = form.choices[::-1][grid.nearest(verdict.score)]
+    if form.statements:
+        value = _statements(form, grid.nearest(verdict.score))
     if form.schema is not None:
         filled = {name: _fill(name, part, verdict, shown) for name, part in _properties(form.schema).items()}
         verdict_fields = _checked(form, grid.nearest(verdict.score), draws) if form.checks else {form.key: value}
@@ -141,11 +147,29 @@ def _checked(form: ReplyForm, met: int, draws: Draws | None) -> dict[str, object
     return {name: name in drawn[:met] for name in form.checks}
 
 
+_STATEMENTS = 4
+
+
+def _statements(form: ReplyForm, good: int) -> list[dict[str, object]]:
+    """Statements of which the first ones are good, with the first document as evidence."""
+    parts = _properties(_properties(form.schema or {})[form.key]["items"])
+    filled: dict[str, object] = {"document": 1, "quote": ""}
+    return [
+        {
+            **{name: filled.get(name, f"Statement {number}.") for name in parts},
+            "verdict": form.statements[0 if number <= good else -1],
+        }
+        for number in range(1, _STATEMENTS + 1)
+    ]
+
+
 def _contrary(form: ReplyForm, verdict: FakeVerdict, grid: ScoreGrid) -> object:
     if form.pair:
         return form.labels[0 if verdict.winner == "second" else 1]
     if form.choices:
         return form.choices[-1 if verdict.score >= 0.5 else 0]
+    if form.statements:
+        return _statements(form, 0 if verdict.score >= 0.5 else _STATEMENTS)
     return grid.number(0 if verdict.score >= 0.5 else grid.steps - 1)
 
 
@@ -173,6 +197,10 @@ def _of_words(around: str) -> ReplyForm:
 def _of_schema(schema: Schema, shown: Sequence[ShownAnswer]) -> ReplyForm | None:
     properties = _properties(schema)
     notes = next((name for name, part in properties.items() if _kind(part) == "string" and "enum" not in part), None)
+    for name, part in properties.items():
+        listed = _properties(part.get("items") or {}).get("verdict", {}).get("enum") if name == "statements" else None
+        if listed:
+            return ReplyForm(pair=False, key=name, notes=None, statements=tuple(listed), schema=schema)
     for name, part in properties.items():
         if name == "label" and "enum" in part:
             return ReplyForm(pair=False, key=name, notes=notes, choices=tuple(part["enum"]), schema=schema)
