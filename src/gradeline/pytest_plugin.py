@@ -180,10 +180,12 @@ def _session_store(config: pytest.Config) -> Storage:
 def _cases(folder: Path, dataset: str | Path, limit: int = 0, tags: tuple[str, ...] = ()) -> list[Sample]:
     from gradeline.errors import GradelineError
     from gradeline.suite.dataset import open_dataset
+    from gradeline.suite.dataset_source import DatasetNameError, read_source
 
     try:
-        return list(open_dataset(folder / dataset, limit=limit, tags=tags, folder=folder))
-    except GradelineError as error:
+        source = read_source(str(dataset), folder)
+        return list(open_dataset(source, limit=limit, tags=tags, folder=folder))
+    except (GradelineError, DatasetNameError) as error:
         _refuse(str(error))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeline.suite.cases import CaseKeySet
+from gradeline.suite.case_ids import CaseKeySet
 
 _PARTS = st.tuples(
     st.sampled_from(["", "a", "a1-", "case-", "²", "٣"]),

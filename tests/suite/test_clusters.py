@@ -47,10 +47,10 @@ def test_texts_numbers_and_booleans_name_a_cluster(value: Any, cluster: str | No
 
 
 def test_a_path_leads_into_nested_metadata_and_to_other_fields() -> None:
-    rows = [row(id="a", metadata={"source": {"page": 3}}, ground_truth="yes"), row(metadata={"source": "web"})]
+    rows = [row(id="a", metadata={"source": {"page": 3}}, ground_truth="yes"), row(id="b", metadata={"source": "web"})]
     assert clusters(rows, ClusterPath("metadata.source.page")) == ["3", None]
     assert clusters(rows, ClusterPath("ground_truth")) == ["yes", None]
-    assert clusters(rows, ClusterPath("id")) == ["a", "1"]
+    assert clusters(rows, ClusterPath("id")) == ["a", "b"]
 
 
 def test_the_cluster_of_a_row_wins() -> None:

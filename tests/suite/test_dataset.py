@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from gradeline.errors import ConfigError
 from gradeline.model import Sample, to_json
 from gradeline.suite.cases import DatasetError
-from gradeline.suite.dataset import open_dataset
+from gradeline.suite.dataset import Dataset
+from gradeline.suite.dataset import open_dataset as open_source
+from gradeline.suite.dataset_source import DatasetSource
 from gradeline.suite.document import parse_document
 
 
@@ -32,6 +34,12 @@ def write(folder: Path, name: str, content: str | bytes) -> Path:
 
 def jsonl(*rows: Any) -> str:
     return "\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows)
+
+
+def open_dataset(source: Any, **options: Any) -> Dataset:
+    """Rows without an id keep their number, which shows their order; see `test_case_ids` for the other scheme."""
+    parts, rows = ((source,), ()) if isinstance(source, Path) else ((), source)
+    return open_source(DatasetSource(parts, rows, ids="number"), **options)
 
 
 def problem(source: Any, **options: Any) -> str:
@@ -325,7 +333,7 @@ class TestJson:
         path = tmp_path_factory.mktemp("json") / "a.json"
         path.write_text(json.dumps(rows, indent=indent, ensure_ascii=escape), encoding="utf-8")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("gradeline.suite.dataset._CHUNK", chunk)
+            patch.setattr("gradeline.suite.text_files._CHUNK", chunk)
             assert list(open_dataset(path)) == list(open_dataset(rows))
 
     @pytest.mark.parametrize("text", ["[]", " \n[ \n ]\n\n", "\ufeff[]"])
@@ -377,7 +385,7 @@ class TestFiles:
         ("name", "message"),
         [
             ("none.jsonl", "none.jsonl: no such file"),
-            ("a.parquet", "gradeline[export]"),
+            ("a.parquet", "no such file"),
             ("a.tsv", "unknown file format; use one of .jsonl, .csv, .json, .yaml, .yml"),
             ("folder.jsonl", "is a folder"),
         ],

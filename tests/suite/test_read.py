@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gradeline.suite.dataset_source import DatasetSource
 from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import GraderSpec
@@ -74,7 +75,11 @@ def test_the_default_extractor_is_that_of_the_grader(folder: Path, entry: str, e
 
 def test_a_suite_is_read_into_one_form(folder: Path) -> None:
     read = suite(folder)
-    assert (read.name, read.dataset, read.folder) == ("capitals", folder / "cases.jsonl", folder)
+    assert (read.name, read.dataset, read.folder) == (
+        "capitals",
+        DatasetSource((folder / "cases.jsonl",)),
+        folder,
+    )
     assert (read.limit, read.repeats, read.concurrency, read.tags) == (10, 2, 4, ("geo",))
     assert read.setup == "setup.py:prepare"
     assert read.graders == (
@@ -184,7 +189,7 @@ coverage_floor: 95
             "exact: {kind: string-match, extracter: last_turn,",
             "graders.exact.extracter: unknown key; did you mean 'extractor'?",
         ),
-        ("dataset: cases.jsonl", "dataset: 3", "dataset: expected a path or a list of cases, got 3"),
+        ("dataset: cases.jsonl", "dataset: 3", "dataset: expected a path, a list of paths or a list of cases, got 3"),
         ("sample_tags: [geo]", "sample_tags: geo", "sample_tags: expected a list of strings, got 'geo'"),
         ("graders:\n", "graders: {}\nx-graders:\n", "graders: expected a mapping with at least one grader, got {}"),
     ],

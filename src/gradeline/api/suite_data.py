@@ -13,6 +13,7 @@ import msgspec
 
 from gradeline import graders
 from gradeline.api.callables import Function, InProcessFunctions, shown_name
+from gradeline.api.frames import BinaryColumnError, is_file_list, table_rows
 from gradeline.errors import ConfigError, DataError, Problem
 from gradeline.model import GraderProtocol, Sample, canonical_json, clean_data, quote
 from gradeline.suite.document import override, parse_document
@@ -52,12 +53,12 @@ class SuiteData(NamedTuple):
                 placed.references = tuple(self._in_files(placed.references))
             raise placed from None
         suite = msgspec.structs.replace(suite, references=tuple(self._in_files(suite.references)))
-        if self.rows is None or suite.dataset != []:
+        if self.rows is None or not suite.dataset.is_empty:
             return suite
         digest = sha256(suite.digest.encode() + canonical_json(self.rows)).hexdigest()
-        return msgspec.structs.replace(
-            suite, dataset=self.rows, digest=digest, shown={**suite.shown, "dataset": self.rows}
-        )
+        source = msgspec.structs.replace(suite.dataset, rows=self.rows)
+        shown = {**suite.shown, "dataset": self.rows}
+        return msgspec.structs.replace(suite, dataset=source, digest=digest, shown=shown)
 
     def _in_files(self, references: Iterable[CodeReference]) -> Iterator[CodeReference]:
         """The references to code in files."""
@@ -70,7 +71,7 @@ def separate_functions(data: Mapping[str, Any], folder: str | Path | None = None
     problems: list[Problem] = []
     found: dict[str, Function | GraderProtocol] = {}
     plain = dict(data)
-    rows = _rows(plain.get("dataset"), problems)
+    rows = listed_cases(plain.get("dataset"), problems)
     if rows is not None:
         plain["dataset"] = []
     functions: Functions = {}
@@ -94,18 +95,23 @@ def separate_functions(data: Mapping[str, Any], folder: str | Path | None = None
     return SuiteData(plain, Path(folder or ".").resolve(), rows, functions)
 
 
-def _rows(dataset: object, problems: list[Problem]) -> list[Any] | None:
-    if dataset is None or isinstance(dataset, str | Mapping) or not isinstance(dataset, Iterable):
+def listed_cases(dataset: object, problems: list[Problem]) -> list[Any] | None:
+    """The cases of a list or a data frame; None for data that names files or has none."""
+    if dataset is None or isinstance(dataset, str | Mapping) or is_file_list(dataset):
         return None
     try:
-        rows: list[Any] = clean_data([_row(row) for row in dataset], "dataset")
+        rows = table_rows(dataset)
+        if rows is None and isinstance(dataset, Iterable):
+            rows = [_row(row) for row in dataset]
+        return None if rows is None else clean_data(rows, "dataset")
+    except BinaryColumnError as error:
+        problems.append(Problem("dataset", str(error)))
     except DataError as error:
         problems.append(error.problem)
-        return []
-    return rows
+    return []
 
 
-def _row(row: object) -> object:
+def _row(row: object) -> Any:
     if not isinstance(row, Sample):
         return row
     data: dict[str, Any] = msgspec.to_builtins(row)

@@ -69,6 +69,8 @@ class Access(NamedTuple):
     max_concurrency: int = MAX_CONCURRENCY
     """Maximum calls in flight that a run may request."""
     observer: WorkerObserver = WorkerObserver()
+    note: Callable[[str], None] = lambda _: None
+    """Reports the progress of a download."""
 
 
 UNRESTRICTED = Access()

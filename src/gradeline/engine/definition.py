@@ -13,6 +13,7 @@ from msgspec.json import decode
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
+from gradeline.suite.case_ids import CaseIdScheme
 from gradeline.suite.letta_dialects import rewrite_gate
 from gradeline.verdict import Gate, primary_graders, read_gate
 
@@ -124,6 +125,10 @@ class RunDefinition(Struct, frozen=True):
     """The baseline run of each grader that needs one."""
     document: dict[str, Any] | None = None
     """The suite itself, where there is no file; the cases of such a run are stored when it is created."""
+    case_ids: CaseIdScheme = "number"
+    """How cases without an id are named; runs stored by older releases have numbers."""
+    revisions: dict[str, str] = {}
+    """The commit of each dataset of the Hugging Face Hub that the suite names without one."""
 
     @classmethod
     def of(cls, run: Run) -> RunDefinition:

@@ -33,6 +33,7 @@ from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Run, RunGrader, Sample, Storage, sample_digest
 from gradeline.store.rows import new_run_id
 from gradeline.suite.clusters import cluster_warnings
+from gradeline.suite.dataset_source import pinned_digest
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import SuiteDefinition, Variant
 from gradeline.suite.stored import stored_suite
@@ -409,7 +410,9 @@ def suite_of_run(definition: RunDefinition, overrides: tuple[str, ...] | None = 
     chosen = definition.options.overrides if overrides is None else overrides
     if definition.document is not None:
         return stored_suite(definition.document, chosen)
-    return read_suite(Path(definition.suite), chosen)
+    suite = read_suite(Path(definition.suite), chosen)
+    source = msgspec.structs.replace(suite.dataset.pinned(definition.revisions), ids=definition.case_ids)
+    return msgspec.structs.replace(suite, dataset=source, digest=pinned_digest(suite.digest, definition.revisions))
 
 
 async def _read(path: Path, options: RunOptions, observer: RunObserver) -> SuiteDefinition:

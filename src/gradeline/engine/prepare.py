@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from itertools import islice
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -50,6 +49,7 @@ from gradeline.model.secrets import SecretSet
 from gradeline.suite.clusters import COMPARED_CASES, cluster_warnings, near_duplicate_warning
 from gradeline.suite.column_order import grader_inputs, in_order
 from gradeline.suite.dataset import open_dataset
+from gradeline.suite.dataset_source import DatasetSource, pinned_digest, with_local_files
 from gradeline.suite.environment import read_environment
 from gradeline.suite.spec import GraderSpec, SuiteDefinition, Variant
 from gradeline.targets.base import DeclaredTarget
@@ -129,7 +129,7 @@ class PreparedRun(NamedTuple):
         options = self.options
         wanted = set(options.samples)
         source = self.suite.dataset
-        before = _state(source)
+        before = source.state
         dataset = open_dataset(
             source,
             tags=options.tags or self.suite.tags,
@@ -149,15 +149,14 @@ class PreparedRun(NamedTuple):
         if wanted:
             missing = ", ".join(map(quote, sorted(wanted)[:5]))
             raise ConfigError(Problem("--sample", f"the dataset has no case {missing}"))
-        if _state(source) != before:
+        if source.state != before:
             raise _changed_meanwhile(source)
 
     def require_cases(self) -> None:
         """`ConfigError` if no case is selected."""
         for _ in self.samples():
             return
-        source = self.suite.dataset
-        place = str(source) if isinstance(source, Path) else "dataset"
+        place = str(self.suite.dataset)
         tags = self.options.tags or self.suite.tags
         having = f" with the tags {', '.join(map(quote, tags))}" if tags else ""
         raise ConfigError(Problem(place, f"holds no case to run{having}"))
@@ -166,7 +165,7 @@ class PreparedRun(NamedTuple):
         """The number of (case, repeat), unless the dataset is too large to be counted first."""
         if self.options.samples:
             return len(self.options.samples) * run.repeats
-        if self.suite.dataset == []:
+        if self.suite.dataset.is_empty:
             return run.total  # its cases are in the store
         if not is_small(self.suite.dataset):
             return None
@@ -244,7 +243,7 @@ class PreparedRun(NamedTuple):
         All cases are read if they have clusters, else only the first.
         """
         if samples is None:
-            if self.suite.dataset == []:
+            if self.suite.dataset.is_empty:
                 return  # they are in the store, and were checked when they were stored
             samples = self.samples
         if self.suite.cluster is None:
@@ -273,7 +272,17 @@ class PreparedRun(NamedTuple):
     def definition(self, document: dict[str, Any] | None = None) -> str:
         """The definition to store with a run; a ``document`` is the suite if it has no file."""
         file = str(self.suite.file) if document is None else ""
-        return encode(RunDefinition(file, self.options, self.rules, dict(self.baselines), document)).decode()
+        source = self.suite.dataset
+        definition = RunDefinition(
+            file,
+            self.options,
+            self.rules,
+            dict(self.baselines),
+            document,
+            source.ids,
+            dict(source.revisions),
+        )
+        return encode(definition).decode()
 
     def task(self, run: Run) -> RunTask:
         price = None if self.prices is None else self.prices.user_price(self.target.model)
@@ -297,30 +306,19 @@ def _judges(use: GraderUse) -> tuple[str, ...]:
     return use.grader.judges if isinstance(use.grader, AsyncGrader) else ()
 
 
-def _unchanged(dataset: Iterator[Sample], source: object, before: object) -> Iterator[Sample]:
+def _unchanged(dataset: Iterator[Sample], source: DatasetSource, before: object) -> Iterator[Sample]:
     """The samples; a row that is invalid because the file was overwritten is reported as that."""
     try:
         yield from dataset
     except ConfigError:
-        if _state(source) == before:
+        if source.state == before:
             raise
         raise _changed_meanwhile(source) from None
 
 
-def _changed_meanwhile(source: object) -> ConfigError:
+def _changed_meanwhile(source: DatasetSource) -> ConfigError:
     reason = "changed while the run read it; check what changed"
     return ConfigError(Problem(str(source), reason))
-
-
-def _state(source: object) -> tuple[int, int, int] | None:
-    """Inode, size and time of a file, which show that it was overwritten."""
-    if not isinstance(source, Path):
-        return None
-    try:
-        stat = source.stat()
-    except OSError:
-        return (0, 0, 0)
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 @asynccontextmanager
@@ -368,6 +366,9 @@ async def prepare(
         environment = RecordingEnvironment(values)
         prices = run_prices(suite, options)
         resources = Resources(suite.folder, environment, access.policy, prices, access.secrets)
+        if calls_agent:
+            with problems.collect():
+                suite = await _with_dataset(suite, options, resources, values, access)
         compared: dict[str, str] = {}
         if storage is not None:
             with problems.collect():
@@ -437,6 +438,20 @@ def _naming(variant: Variant) -> Iterator[None]:
         if variant.name is None or type(error) is not ConfigError:
             raise
         raise ConfigError(error.problems, f"{variant.target.kind} (variant {quote(variant.name)})") from None
+
+
+async def _with_dataset(
+    suite: SuiteDefinition, options: RunOptions, resources: Resources, environment: Mapping[str, str], access: Access
+) -> SuiteDefinition:
+    """The suite with what its dataset needs: files of the Hub are downloaded, and their commits pinned."""
+    source = suite.dataset
+    if options.cached is not None:
+        source = replace(source, ids="number")  # as in the result files of letta-evals
+    if not source.hub_datasets:
+        return replace(suite, dataset=source)
+    local = await with_local_files(source, resources, environment, access.note)
+    found = {name: commit for name, commit in local.revisions.items() if name not in source.revisions}
+    return replace(suite, dataset=local, digest=pinned_digest(suite.digest, found))
 
 
 def _skips_setup(suite: SuiteDefinition, options: RunOptions, code: Iterable[FunctionEntry]) -> bool:

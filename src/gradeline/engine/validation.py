@@ -14,6 +14,7 @@ from gradeline.engine.grade import GraderUse
 from gradeline.engine.pipeline import paid_parts, unpriced_of
 from gradeline.errors import ConfigError, Problem
 from gradeline.suite.dataset import open_dataset
+from gradeline.suite.dataset_source import DatasetSource
 from gradeline.suite.problems import SourceError, SuiteProblem
 from gradeline.suite.read import SuiteFileError, locate
 from gradeline.suite.spec import CodeReference, SuiteDefinition
@@ -134,9 +135,9 @@ def _in_order(problems: Iterable[SuiteProblem]) -> list[SuiteProblem]:
     return sorted(kept, key=lambda one: (one.file != own, one.file, one.line, one.column))
 
 
-def is_small(dataset: object) -> bool:
+def is_small(dataset: DatasetSource) -> bool:
     """True for a dataset that can be read only to check or count its cases."""
-    return not isinstance(dataset, Path) or dataset.stat().st_size <= MAX_BYTES_READ
+    return dataset.is_within(MAX_BYTES_READ)
 
 
 def check_rows(suite: SuiteDefinition, options: RunOptions) -> None:

@@ -28,6 +28,10 @@ _WRITE_NS = 3
 _VALUE_CHARS = 30
 """Usual maximum length of a number as text; strings count by length."""
 
+_CHAINS = frozenset(
+    ("subexpression", "index_expression", "pipe", "projection", "value_projection", "filter_projection", "flatten")
+)
+"""Parts of a path that begin with their first child."""
 _PREFIX = re.compile(r"\A(?:Bad|Invalid) jmespath expression: ", re.IGNORECASE)
 
 
@@ -62,6 +66,14 @@ class JmesPath:
 
     def __str__(self) -> str:
         return self._path
+
+    @property
+    def first_field(self) -> str | None:
+        """The name with which the path begins; None if it begins with something else, such as a function."""
+        node = self._compiled.parsed
+        while node["type"] in _CHAINS:
+            node = node["children"][0]
+        return node["value"] if node["type"] == "field" else None
 
     def search(self, data: object) -> Any:
         """The value at the path; None if there is none.

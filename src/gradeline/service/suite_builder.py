@@ -27,6 +27,7 @@ from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.test_cases import CaseFilter, TestCases
 from gradeline.suite.clusters import ClusterPath
+from gradeline.suite.columns import column_faults
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.declaration import SuiteFile, default_of
 from gradeline.suite.letta_dialects import key_names, target_kind
@@ -184,12 +185,18 @@ class SuiteBuilder:
     def _samples(self, document: dict[str, Any], rows: list[Any]) -> list[Sample]:
         """The cases in the suite, selected by its options."""
         tags, limit = document.pop("sample_tags", None) or (), document.pop("max_samples", None) or 0
+        columns = document.pop("columns", None) or {}
+        if not isinstance(columns, dict):
+            raise ServiceError(Code.INVALID_INPUT, "Field 'suite.columns' must map keys of a case to columns")
+        faults = list(column_faults(columns))
+        if faults:
+            raise config_error(ConfigError(fault.within("columns") for fault in faults), "suite")
         if not isinstance(tags, list | tuple) or not isinstance(limit, int):
             raise ServiceError(
                 Code.INVALID_INPUT, "Fields 'suite.sample_tags' and 'suite.max_samples' must be a list and a number"
             )
         try:
-            samples = list(open_dataset(rows, tags=tags, limit=limit))
+            samples = list(open_dataset(rows, columns=columns, tags=tags, limit=limit))
         except ConfigError as error:
             raise config_error(error, "suite") from None
         for sample in samples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from msgspec.structs import replace
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Sample, clean_text, quote, read_struct
 from gradeline.model.text import scalar_text
+from gradeline.suite.case_ids import CaseIds
 from gradeline.suite.clusters import cluster_name
 from gradeline.suite.declaration import CaseEntry, keys_of
 from gradeline.suite.letta_dialects import CASE_VARIABLES, case_spelling, case_variables, key_names
@@ -30,7 +30,7 @@ class Row(msgspec.Struct, frozen=True):
     """One row as parsed, before it is a sample."""
 
     number: int
-    """From zero; the id of a row without one."""
+    """From zero, through all files."""
     data: object
     path: KeyPath
     position_of: PositionOf
@@ -43,10 +43,10 @@ class Row(msgspec.Struct, frozen=True):
         return problem_at(self.position_of(path), path, message)
 
 
-def read_sample(row: Row, seen: CaseKeySet, *, needs_input: bool = True) -> Sample:
-    """The row's sample, or `DatasetError` with all faults of the row; ``seen`` has the ids so far."""
+def read_sample(row: Row, ids: CaseIds, *, needs_input: bool = True) -> Sample:
+    """The row's sample, or `DatasetError` with all faults of the row; ``ids`` has those so far."""
     if row.sample is not None:
-        return _new(row, row.sample, seen, named=True)
+        return _new(row, row.sample, ids, named=True)
     data = row.data
     if not isinstance(data, dict):
         raise DatasetError(row.problem(f'expected {{"input": …, "ground_truth": …}}, got {quote(data)}'))
@@ -78,16 +78,21 @@ def read_sample(row: Row, seen: CaseKeySet, *, needs_input: bool = True) -> Samp
             cluster=cluster_name(values.get("cluster")),
             **variables,
         ),
-        seen,
+        ids,
         named=entry.id is not None,
     )
 
 
-def _new(row: Row, sample: Sample, seen: CaseKeySet, *, named: bool) -> Sample:
-    if not seen.add(sample.case_key):
-        hint = "" if named else " (a row without an id is named by its number, from 0)"
-        raise DatasetError(row.problem(f"another case above has the id {sample.id!r}{hint}"))
-    return sample
+def _new(row: Row, sample: Sample, ids: CaseIds, *, named: bool) -> Sample:
+    if named:
+        if not ids.add(sample.case_key):
+            raise DatasetError(row.problem(f"another case above has the id {sample.id!r}"))
+        return sample
+    numbered = ids.name(sample)
+    if numbered is None:
+        reason = f"another case above has the id {sample.id!r} (a row without an id is named by its number, from 0)"
+        raise DatasetError(row.problem(reason))
+    return numbered
 
 
 class _PlainRow(msgspec.Struct, forbid_unknown_fields=True):
@@ -173,88 +178,3 @@ class CaseRubrics:
             reason = f"{quote(path)} is outside the suite's folder; move the file into it"
             raise ConfigError(Problem("rubric_path", reason))
         return clean_text(file_text(self._home, path, "rubric_path")).text
-
-
-_FIRST_SLOTS = 1 << 10
-_ROTATE = 40
-_DIGITS = "0123456789"
-_LONGEST = 18
-
-
-class CaseKeySet:
-    """A set of case keys in eight bytes each: their hashes, in a hash table with open addressing.
-
-    A dataset may be larger than memory, and so may its ids. Two keys with the same 64-bit hash would count as one;
-    among ten million ids the probability is one in three hundred thousand. Ids that count up from the first one, as
-    most do (``7``, ``case-7``), need no memory.
-    """
-
-    def __init__(self) -> None:
-        self._prefix: str | None = None
-        self._first = self._next = 0
-        self._slots = _free(_FIRST_SLOTS)
-        self._used = 0
-
-    def add(self, key: str) -> bool:
-        """Add the key; false if it was in the set before."""
-        if self._prefix is None:
-            self._prefix, self._first = _counter(key) or ("", 0)
-            self._next = self._first
-        if key == f"{self._prefix}{self._next}":
-            if self._used and self._find(_hash(key)) is None:
-                return False
-            self._next += 1
-            return True
-        if self._was_counted(key):
-            return False
-        if 3 * self._used >= 2 * len(self._slots):
-            self._grow()
-        value = _hash(key)
-        slot = self._find(value)
-        if slot is None:
-            return False
-        self._slots[slot] = value
-        self._used += 1
-        return True
-
-    def _was_counted(self, key: str) -> bool:
-        counter = _counter(key)
-        return counter is not None and counter[0] == self._prefix and self._first <= counter[1] < self._next
-
-    def _find(self, value: int) -> int | None:
-        """The free slot for a hash; None if it is in the table."""
-        slots, mask = self._slots, len(self._slots) - 1
-        slot = (value ^ (value >> _ROTATE)) & mask
-        while slots[slot]:
-            if slots[slot] == value:
-                return None
-            slot = (slot + 1) & mask
-        return slot
-
-    def _grow(self) -> None:
-        before = self._slots
-        self._slots = _free(2 * len(before))
-        for value in before:
-            if value:
-                slot = self._find(value)
-                if slot is not None:
-                    self._slots[slot] = value
-
-
-def _counter(key: str) -> tuple[str, int] | None:
-    """Prefix and number of a key that ends in a number; None for other keys and numbers with leading zeros."""
-    prefix = key.rstrip(_DIGITS)
-    number = key[len(prefix) :]
-    # a limited number of digits, because int() of many is slow
-    if not number or len(number) > _LONGEST or (number[0] == "0" and number != "0"):
-        return None
-    return prefix, int(number)
-
-
-def _free(slots: int) -> array[int]:
-    return array("Q", (0,)) * slots
-
-
-def _hash(key: str) -> int:
-    """Never zero, which marks a free slot."""
-    return (hash(key) & 0xFFFF_FFFF_FFFF_FFFF) or 1

@@ -160,10 +160,20 @@ class SuiteFile(_Section, frozen=True, kw_only=True):
     dataset: Annotated[
         Text | list[Any],
         described(
-            "The cases: a .jsonl, .csv, .json or .yaml file, relative to the suite's folder, or a list of cases.",
-            expected="a path or a list of cases",
+            "The cases: a .jsonl, .csv, .json, .yaml or .parquet file (also .jsonl.gz, .csv.gz and .json.gz), a pattern"
+            " such as cases/*.jsonl, hf://datasets/OWNER/NAME/CONFIG/SPLIT, a list of these, or a list of cases. Paths"
+            " are relative to the suite's folder.",
+            expected="a path, a list of paths or a list of cases",
         ),
     ]
+    columns: Annotated[
+        dict[str, Any] | None,
+        described(
+            "The column of each key of a case, by name or as JMESPath, such as {input: question, ground_truth: answer,"
+            " metadata: {lang: language}}.",
+            expected="a mapping such as {input: question, ground_truth: answer}",
+        ),
+    ] = None
     target: Annotated[
         dict[str, Any],
         described("The agent under test.", expected="the agent under test, such as {kind: http, url: …}"),
@@ -386,7 +396,7 @@ class CaseEntry(Config, frozen=True, kw_only=True, forbid_unknown_fields=False):
     id: Annotated[
         Annotated[str, Meta(min_length=1)] | int | None,
         described(
-            "Name of the case, unique in its dataset (default: its number, from 0).",
+            "Name of the case, unique in its dataset (default: a digest of its content).",
             expected="a string or a whole number",
         ),
     ] = None

@@ -18,9 +18,12 @@ from gradeline.graders.registry import ALIASES
 from gradeline.model import Config, Sample, quote, read_struct
 from gradeline.model.config import Reader
 from gradeline.suite.case_condition import condition_faults
+from gradeline.suite.case_ids import CaseIdScheme
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.column_order import find_cycle, grader_inputs
+from gradeline.suite.columns import column_faults
 from gradeline.suite.dataset import open_dataset
+from gradeline.suite.dataset_source import DatasetNameError, DatasetSource, read_source
 from gradeline.suite.declaration import (
     REWARD,
     REWARDS,
@@ -133,7 +136,7 @@ class _Reader:
         gate = self._gate(keys)
         primary = self._primary(keys)
         cluster = self._cluster()
-        dataset = self._dataset()
+        dataset = self._dataset(target)
         if isinstance(setup := self._data.get("setup_script"), str):
             self._refer("suite_setup", setup, ("setup_script",))
         self._check_name_conflicts()
@@ -299,18 +302,16 @@ class _Reader:
             self._fault(("cluster",), path.fault)
         return path
 
-    def _dataset(self) -> Path | list[Any]:
-        written = self._data.get("dataset")
-        if isinstance(written, list):
-            return written
-        if not isinstance(written, str) or not written.strip():
-            return []
-        path = self._file.parent / written
-        if not path.is_file():
-            known = [entry.name for entry in self._file.parent.iterdir() if entry.is_file()]
-            near = closest_match(written, known)
-            self._fault(("dataset",), f"no file {written!r}" + (f"; did you mean {near!r}?" if near else ""))
-        return path
+    def _dataset(self, target: TargetSpec) -> DatasetSource:
+        columns = self._mapping("columns")
+        self._take(column_faults(columns), ("columns",))
+        # letta-evals names rows by their number, also in its result files
+        ids: CaseIdScheme = "number" if target.kind in LETTA_TARGETS else "content"
+        try:
+            return replace(read_source(self._data.get("dataset"), self._file.parent), columns=columns, ids=ids)
+        except DatasetNameError as error:
+            self._fault(("dataset", *error.path), str(error))
+            return DatasetSource()
 
     def _variants(
         self, target: TargetSpec, environment: Mapping[str, str], models: Sequence[str]
@@ -574,13 +575,11 @@ class _Reader:
     @cached_property
     def _first_case(self) -> Sample | None:
         """The first case, if it can be read: it shows which variables the others have too."""
-        written = self._data.get("dataset")
-        source = written if isinstance(written, list) else self._file.parent / str(written)
-        if isinstance(source, Path) and not source.is_file():
-            return None
         try:
-            return next(iter(open_dataset(source, limit=1)), None)
-        except (ConfigError, OSError):
+            source = read_source(self._data.get("dataset"), self._file.parent)
+            source = replace(source, columns=self._mapping("columns"))
+            return None if source.hub_datasets else next(iter(open_dataset(source, limit=1)), None)
+        except (ConfigError, DatasetNameError, OSError):
             return None
 
     def _extractor(self, entry: Mapping[str, Any], path: KeyPath, usual: str) -> tuple[str, dict[str, Any]]:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gradeline.model.run import TurnRule
 from gradeline.model.secrets import REDACTED, is_secret_name
 from gradeline.suite.clusters import ClusterPath
+from gradeline.suite.dataset_source import DatasetSource
 from gradeline.suite.declaration import BudgetSpec, GraderEntry, PriceSpec, default_of
 from gradeline.usercode.process_control import GRADER_MEMORY
 from gradeline.verdict import Gate
@@ -103,7 +104,7 @@ class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None
     file: Path
     digest: str
-    dataset: Path | list[Any]
+    dataset: DatasetSource
     variants: tuple[Variant, ...]
     """The configurations of the target, at least one. With ``models``, one run for each of both."""
     models: tuple[str, ...] = ()

@@ -31,6 +31,7 @@ from gradeline.model import Counts, Run, RunGrader
 from gradeline.model.rate_limit import RateLimiter
 from gradeline.model.secrets import SecretSet
 from gradeline.store import open_storage
+from gradeline.suite.dataset_source import DatasetSource
 from gradeline.suite.spec import SuiteDefinition
 from gradeline.transport.egress import ReportingPolicy
 
@@ -77,7 +78,7 @@ class RunJob(NamedTuple):
         used = {*environment.values(), *prepared.suite.target.secrets}
         return cls(
             run=run,
-            suite=msgspec.structs.replace(prepared.suite, dataset=[]),
+            suite=msgspec.structs.replace(prepared.suite, dataset=DatasetSource()),
             options=prepared.options,
             baselines=dict(prepared.baselines),
             store=store,
