@@ -16,13 +16,17 @@ from gradeline.analysis.trend import runs_of_suite
 from gradeline.engine.aggregate import measured_summary
 from gradeline.engine.comparison import is_same_grader, overlap, paired_scores, read_scores
 from gradeline.engine.definition import Rules, RunOptions, requested_concurrency
+from gradeline.engine.lifecycle import wait_for
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage, quote
+from gradeline.model.resources import Resources
 from gradeline.stats import cases_to_decide, minimum_detectable_effect
 from gradeline.stats.distributions import normal_quantile
 from gradeline.stats.paired import score_change
 from gradeline.stats.power import cases_for_half_width, labels_for_kappa, labels_for_rate
 from gradeline.suite.dataset import open_dataset
+from gradeline.suite.dataset_source import with_local_files
+from gradeline.suite.environment import read_environment
 from gradeline.suite.spec import SuiteDefinition
 from gradeline.verdict import primary_graders
 from gradeline.verdict.evidence import case_score
@@ -166,7 +170,11 @@ def plan(
         noise = next((spec.noise for spec in suite.graders if spec.key == key), 0.0)
         spread = _spread(storage, graded, base, key, noise)
         usage = _usage(storage, graded[0], _price(suite, graded[0], given))
-    cases = sum(1 for _ in open_dataset(suite.dataset, tags=suite.tags, limit=suite.limit, folder=suite.folder))
+    source = suite.dataset
+    if source.hub_datasets:
+        resources, environment = Resources(suite.folder), read_environment(suite.folder).values
+        source = wait_for(lambda _: with_local_files(source, resources, environment))
+    cases = sum(1 for _ in open_dataset(source, tags=suite.tags, limit=suite.limit, folder=suite.folder))
     if not cases:
         raise ConfigError(Problem("dataset", "holds no case to plan with; add cases, or change sample_tags"))
     needs = _Needs(suite, usage)

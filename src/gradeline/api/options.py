@@ -47,6 +47,9 @@ class CaseProgress(NamedTuple):
 class RunSuiteOptions(TypedDict, total=False):
     """Which cases of a suite are run, and how. The names are those of ``gradeline run``."""
 
+    dataset: object
+    """Cases in place of the suite's: a data frame of Polars, pandas or Arrow, a list of mappings or of `Sample`, or
+    one or several paths, relative to the suite's folder."""
     store: str | Path | Storage | None
     """A path, a URL or an open store; by default what the command line uses."""
     limit: int | None

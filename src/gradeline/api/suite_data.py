@@ -16,6 +16,7 @@ from gradeline.api.callables import Function, InProcessFunctions, shown_name
 from gradeline.api.frames import BinaryColumnError, is_file_list, table_rows
 from gradeline.errors import ConfigError, DataError, Problem
 from gradeline.model import GraderProtocol, Sample, canonical_json, clean_data, quote
+from gradeline.suite.dataset_source import DatasetSource
 from gradeline.suite.document import override, parse_document
 from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import SuiteFileError, read_suite_document, without_line
@@ -55,15 +56,19 @@ class SuiteData(NamedTuple):
         suite = msgspec.structs.replace(suite, references=tuple(self._in_files(suite.references)))
         if self.rows is None or not suite.dataset.is_empty:
             return suite
-        digest = sha256(suite.digest.encode() + canonical_json(self.rows)).hexdigest()
-        source = msgspec.structs.replace(suite.dataset, rows=self.rows)
-        shown = {**suite.shown, "dataset": self.rows}
-        return msgspec.structs.replace(suite, dataset=source, digest=digest, shown=shown)
+        return with_rows(suite, self.rows)
 
     def _in_files(self, references: Iterable[CodeReference]) -> Iterator[CodeReference]:
         """The references to code in files."""
         names = {name for _, name in self.functions}
         return (without_line(reference) for reference in references if reference.name not in names)
+
+
+def with_rows(suite: SuiteDefinition, rows: list[Any]) -> SuiteDefinition:
+    """The suite with these cases in place of its own."""
+    digest = sha256(suite.digest.encode() + canonical_json(rows)).hexdigest()
+    source = DatasetSource(rows=rows, columns=suite.dataset.columns, ids=suite.dataset.ids)
+    return msgspec.structs.replace(suite, dataset=source, digest=digest, shown={**suite.shown, "dataset": rows})
 
 
 def separate_functions(data: Mapping[str, Any], folder: str | Path | None = None) -> SuiteData:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from gradeline.api.options import (
     with_python_names,
 )
 from gradeline.api.results import OpenStore, RunGroup, RunResult
-from gradeline.api.suite_data import SuiteData, separate_functions
+from gradeline.api.suite_data import SuiteData, listed_cases, separate_functions, with_rows
 from gradeline.engine import orchestrate
 from gradeline.engine.components import InProcessCode
 from gradeline.engine.definition import command
@@ -29,7 +30,7 @@ from gradeline.engine.plan import CompletedCase, LookReport, ProgressCallback, P
 from gradeline.engine.prepare import PreparedRun
 from gradeline.engine.validation import placed_problems, read_with_code
 from gradeline.engine.variants import check_variants
-from gradeline.errors import ConfigError
+from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
 from gradeline.suite.problems import SuiteProblem
 from gradeline.suite.read import read_suite
@@ -41,9 +42,13 @@ _log = logging.getLogger("gradeline")
 class Suite:
     """Cases, a target and graders. `load` reads a suite file, `from_dict` takes data and functions."""
 
-    def __init__(self, source: Path | SuiteData, overrides: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, source: Path | SuiteData, overrides: tuple[str, ...] = (), rows: list[Any] | None = None
+    ) -> None:
+        """``rows`` replace the cases of the suite."""
         self._source = source
         self._overrides = overrides
+        self._rows = rows
         self._spec = self._read()
 
     @classmethod
@@ -55,8 +60,9 @@ class Suite:
     def from_dict(cls, data: Mapping[str, Any], folder: str | Path | None = None, overrides: Overrides = ()) -> Self:
         """A suite with the keys of a suite file. Its relative paths begin at ``folder``, by default the current one.
 
-        The dataset may be a list of mappings or of `Sample`. The target may be a function; graders may be functions
-        marked with ``@grader`` and `Grader` objects. These run in this process, without isolation.
+        The dataset may be a list of mappings or of `Sample`, or a data frame of Polars, pandas or Arrow. The target may
+        be a function; graders may be functions marked with ``@grader`` and `Grader` objects. These run in this process,
+        without isolation.
         """
         return cls(separate_functions(data, folder), override_strings(overrides))
 
@@ -70,8 +76,8 @@ class Suite:
 
     @property
     def file(self) -> Path | None:
-        """The suite file, if there is one."""
-        return self._spec.file if isinstance(self._source, Path) else None
+        """The suite file, if it is all of the suite."""
+        return self._spec.file if isinstance(self._source, Path) and self._rows is None else None
 
     @property
     def graders(self) -> dict[str, str]:
@@ -99,7 +105,19 @@ class Suite:
         return f"<Suite {self.name!r}: {', '.join(self.graders)}>"
 
     def _with(self, overrides: tuple[str, ...]) -> Suite:
-        return Suite(self._source, (*self._overrides, *overrides)) if overrides else self
+        return Suite(self._source, (*self._overrides, *overrides), self._rows) if overrides else self
+
+    def _with_dataset(self, dataset: object) -> Suite:
+        problems: list[Problem] = []
+        rows = listed_cases(dataset, problems)
+        if problems:
+            raise ConfigError(problems)
+        if rows is not None:
+            return Suite(self._source, self._overrides, rows)
+        if isinstance(dataset, str | list | tuple):
+            return self._with((f"dataset={json.dumps(dataset)}",))
+        reason = f"expected a data frame, a list of cases, a path or a list of paths, not {type(dataset).__name__}"
+        raise ConfigError(Problem("dataset", reason))
 
     @property
     def _in_process(self) -> InProcessCode | None:
@@ -115,8 +133,10 @@ class Suite:
     def _read(self) -> SuiteDefinition:
         try:
             if isinstance(self._source, Path):
-                return read_suite(self._source, self._overrides)
-            return self._source.read(self._overrides)
+                suite = read_suite(self._source, self._overrides)
+            else:
+                suite = self._source.read(self._overrides)
+            return suite if self._rows is None else with_rows(suite, self._rows)
         except ConfigError as error:
             raise with_python_names(error) from None
 
@@ -151,6 +171,9 @@ async def arun_suite(suite: str | Path | Suite | Mapping[str, Any], **options: U
 async def _run(suite: str | Path | Suite | Mapping[str, Any], options: RunSuiteOptions, stop: Stop) -> RunResult:
     request = run_request(options)
     wanted = await read_with_code(lambda: as_suite(suite, options.get("folder"), request.options.overrides))
+    if options.get("dataset") is not None:
+        dataset = options["dataset"]
+        wanted = await read_with_code(lambda: wanted._with_dataset(dataset))
     baseline = options.get("baseline")
     store = options.get("store")
     if store is None and isinstance(baseline, RunResult):

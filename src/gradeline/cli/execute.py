@@ -24,6 +24,7 @@ from gradeline.cli.show import print_report
 from gradeline.cli.terminal import print_message
 from gradeline.engine import orchestrate
 from gradeline.engine.aggregate import conclude, worst_of
+from gradeline.engine.components import Access
 from gradeline.engine.definition import RunDefinition, RunOptions, how_to_continue
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
 from gradeline.engine.lifecycle import Engine, RunObserver, local_engine
@@ -45,7 +46,7 @@ async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...
     try:
         suite = await read_with_code(lambda: read_suite(path, overrides))
         warnings.extend(suite.warnings)
-        checked = await check_variants(suite)
+        checked = await check_variants(suite, access=Access(note=print_message))
         warnings.extend(checked.warnings)
         found = checked.problems
     except ConfigError as error:
@@ -139,6 +140,7 @@ def observer(settings: CliSettings, storage: Storage, *, shared_display: bool = 
         lambda prepared, run: interrupts.during(run, display(lambda: prepared.expected(run))),
         stop,
         settings.store,
+        print_message if not settings.quiet else lambda _: None,
     )
 
 

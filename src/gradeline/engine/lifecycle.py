@@ -281,6 +281,8 @@ class RunObserver(NamedTuple):
     stop: Stop | None = None
     store: str | None = None
     """The store as the user wrote it, for the commands in messages."""
+    note: Callable[[str], None] = lambda _: None
+    """Called with the progress of a download."""
 
     @property
     def failed(self) -> bool:

@@ -133,6 +133,7 @@ async def _plan_variants(
     rules: Rules | None = None,
 ) -> AsyncIterator[list[RunSpec]]:
     """A new run for each variant; ``rules`` override those of the suite."""
+    access = access._replace(note=observer.note)
     async with AsyncExitStack() as stack:
         specs: list[RunSpec] = []
         for variant in variants:
@@ -241,7 +242,7 @@ async def plan_resume(
     if all_cases:
         whole = include_all_cases(run)
         changes = {} if whole == run else {"early": whole.early, "total": whole.total}
-    async with plan_stored_run(storage, run, suite, merged) as spec:
+    async with plan_stored_run(storage, run, suite, merged, UNRESTRICTED._replace(note=observer.note)) as spec:
         prepared = spec.prepared
         observer.warn_all(prepared.notes)
         changed = _changed(run, prepared)

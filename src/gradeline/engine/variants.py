@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from gradeline.engine.components import InProcessCode
+from gradeline.engine.components import UNRESTRICTED, Access, InProcessCode
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.prepare import LoadedCode, prepare
 from gradeline.engine.validation import placed_problems
@@ -58,7 +58,9 @@ def suite_of_variant(suite: SuiteDefinition, options: RunOptions, *, required: b
     return suite.with_variant(found or known[0])
 
 
-async def check_variants(suite: SuiteDefinition, in_process: InProcessCode | None = None) -> SuiteCheck:
+async def check_variants(
+    suite: SuiteDefinition, in_process: InProcessCode | None = None, access: Access = UNRESTRICTED
+) -> SuiteCheck:
     """Build what each run of the suite needs, and read its cases, without a call."""
     problems: dict[SuiteProblem, None] = {}
     warnings: dict[str, None] = {}
@@ -66,7 +68,7 @@ async def check_variants(suite: SuiteDefinition, in_process: InProcessCode | Non
     for variant in suite.run_variants():
         one = suite.with_variant(variant)
         try:
-            async with prepare(one, RunOptions(), in_process=in_process, loaded_code=code) as prepared:
+            async with prepare(one, RunOptions(), access=access, in_process=in_process, loaded_code=code) as prepared:
                 code.append(prepared.code)
                 prepared.require_cases()
                 for _ in prepared.samples():
