@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from gradeline.engine.definition import Rules, command, run_data
+from gradeline.engine.definition import Rules, case_ids_of, command, run_data
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Columns, GradeColumns, ResponseColumns, Run, Storage, quote
 from gradeline.stats.paired import ALPHA
@@ -372,6 +372,7 @@ def compare(
         comparable=not obstacles,
         reasons=(
             *obstacles,
+            *_other_names(baseline, candidate, cases),
             *_looks(baseline, candidate),
             *_differences(baseline, candidate),
             *_other_cases(cases),
@@ -399,6 +400,18 @@ def _no_common_case(cases: Overlap) -> Iterator[str]:
     if not cases.common:
         edited = f": {_cases(len(cases.edited))} of the same name, all edited" if cases.edited else ""
         yield f"the runs have no case in common{edited}"
+
+
+def _other_names(baseline: Run, candidate: Run, cases: Overlap) -> Iterator[str]:
+    """Runs of one dataset may share no case because they name its rows in different ways."""
+    first, second = case_ids_of(baseline), case_ids_of(candidate)
+    if first is None or second is None or first == second or not (cases.baseline_only and cases.candidate_only):
+        return
+    numbered, other = ("baseline", "candidate") if first == "number" else ("candidate", "baseline")
+    yield (
+        f"cases: those without an id are named by the number of their row in the {numbered}, and by a digest of their"
+        f" content in the {other}; to compare them, run the suite with columns: {{id: $number}}, or give them ids"
+    )
 
 
 def _both_stopped(baseline: Run, candidate: Run) -> Iterator[str]:

@@ -139,6 +139,18 @@ class RunDefinition(Struct, frozen=True):
             raise ConfigError(Problem(run.id, "the run does not record which suite it is of")) from None
 
 
+class _StoredIds(Struct, frozen=True):
+    case_ids: CaseIdScheme = "number"
+
+
+def case_ids_of(run: Run) -> CaseIdScheme | None:
+    """How a run names cases without an id; None if it records nothing of its suite."""
+    try:
+        return decode(run.definition or "", type=_StoredIds).case_ids
+    except ValueError:
+        return None
+
+
 class RequestedConcurrency(NamedTuple):
     """The concurrency that a run requests, and the key that sets it."""
 

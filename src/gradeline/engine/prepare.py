@@ -148,7 +148,10 @@ class PreparedRun(NamedTuple):
             yield sample
         if wanted:
             missing = ", ".join(map(quote, sorted(wanted)[:5]))
-            raise ConfigError(Problem("--sample", f"the dataset has no case {missing}"))
+            hint = ""
+            if source.scheme == "content" and all(map(str.isdecimal, wanted)):
+                hint = "; rows without an id are named by a digest of their content, unless columns has id: $number"
+            raise ConfigError(Problem("--sample", f"the dataset has no case {missing}{hint}"))
         if source.state != before:
             raise _changed_meanwhile(source)
 
@@ -279,7 +282,7 @@ class PreparedRun(NamedTuple):
             self.rules,
             dict(self.baselines),
             document,
-            source.ids,
+            source.scheme,
             dict(source.revisions),
         )
         return encode(definition).decode()
