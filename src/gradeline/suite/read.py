@@ -41,6 +41,7 @@ from gradeline.suite.document import SuiteDocument, override, read_document
 from gradeline.suite.environment import read_environment, substitute
 from gradeline.suite.letta_dialects import (
     AGENT_JUDGE,
+    LETTA_TARGETS,
     aliases_of,
     judge_connection,
     rewrite_suite,
