@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,24 +15,19 @@ import pytest
 from gradeline.cli import serve as view_module
 from gradeline.model import Run
 from gradeline.store.sqlite import SqliteStorage
+from gradeline_command import COMMAND, AnyCommand, start_command
 
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., AnyCommand]
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts the command in a folder of its own."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[AnyCommand] = []
 
-    def run(*options: str, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gradeline", "view", *options],
-            cwd=tmp_path,
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def run(*options: str, **environment: str) -> AnyCommand:
+        variables = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment}
+        process = start_command([COMMAND, "view", *options], cwd=tmp_path, env=variables)
         started.append(process)
         return process
 
@@ -45,13 +38,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.communicate()
 
 
-def line(process: subprocess.Popen[str]) -> str:
+def line(process: AnyCommand) -> str:
     assert process.stdout is not None
     return process.stdout.readline()
 
 
 def get(url: str) -> Any:
-    with urlopen(url, timeout=10) as answer:
+    with urlopen(url, timeout=60) as answer:
         return answer.read()
 
 
@@ -66,7 +59,7 @@ def test_it_serves_the_store_of_the_project_until_it_is_interrupted(tmp_path: Pa
     assert [(one["id"], one["name"]) for one in listed] == [(run, "mine")]
     assert b"<html" in get(f"{url}/").lower()
     process.send_signal(signal.SIGINT)
-    assert (process.wait(timeout=15), process.communicate()) == (0, ("", ""))
+    assert (process.wait(timeout=60), process.communicate()) == (0, ("", ""))
 
 
 def test_two_servers_use_different_ports(start: Start) -> None:
@@ -101,7 +94,7 @@ def test_no_browser_option_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_store_that_cannot_be_opened_is_reported_in_one_line(tmp_path: Path, start: Start) -> None:
     (tmp_path / "no.db").write_text("this is no database, however long one looks at it" * 10)
     process = start("--no-browser", "--store", str(tmp_path / "no.db"))
-    message, error = process.communicate(timeout=15)
+    message, error = process.communicate(timeout=60)
     assert (message, process.returncode) == ("", 4)
     assert error.startswith("gradeline: ")
     assert "Traceback" not in error

@@ -275,8 +275,8 @@ class Rig:
             self.agent.on_call = lambda _: None
         return FinishedProcess(process.returncode, out, err)
 
-    def start(self, *arguments: str, kill_point: KillPoint | None = None) -> AnyCommand:
-        """A command on the store, with what is to befall it from inside."""
+    def start(self, *arguments: str, kill_point: KillPoint | None = None, as_child: bool = False) -> AnyCommand:
+        """A command on the store, with what is to befall it from inside; ``as_child``: only this process reaps it."""
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GRADELINE_")}
         command = [COMMAND, *arguments, "--json", "--store", self.store.name]
         if isinstance(kill_point, AtFailpoint):
@@ -284,6 +284,8 @@ class Rig:
         disk = kill_point if isinstance(kill_point, AtSyscall) else self.disk
         if disk is not None:
             command = [*_strace(disk, self.folder / "trace"), *command]
+        if as_child:
+            command = [sys.executable, "-m", "gradeline", *command[1:]]
         process = start_command(command, cwd=self.folder, env={**environment, "NO_COLOR": "1"})
         self._started.append(process)
         return process

@@ -108,7 +108,7 @@ class TestKilledRun:
         rig.finish()
 
     def test_continues_although_the_killed_process_was_not_reaped(self, rig: Rig) -> None:
-        process = rig.start("run", "suite.yaml")
+        process = rig.start("run", "suite.yaml", as_child=True)
         until(lambda: len(rig.agent.calls) >= 10)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
