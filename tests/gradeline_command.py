@@ -21,6 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from pkgutil import walk_packages
 from select import select
@@ -119,6 +120,33 @@ def start_command(
         text=True,
         start_new_session=True,
     )
+
+
+@cache
+def command_folder() -> str:
+    """A folder for the PATH of a shell: its ``gradeline`` is a small program that has the template fork the command."""
+    folder = Path(_template.address).parent
+    program = folder / "gradeline"
+    program.write_text(_IN_A_SHELL.format(python=sys.executable, command=COMMAND, address=_template.address))
+    program.chmod(0o755)
+    return str(folder)
+
+
+_IN_A_SHELL = """\
+#!{python} -IS
+import json, os, signal, socket, sys
+request = {{"command": ["{command}", *sys.argv[1:]], "cwd": os.getcwd(), "env": dict(os.environ), "setup": ""}}
+message = json.dumps(request).encode()
+link = socket.socket(socket.AF_UNIX)
+link.connect("{address}")
+socket.send_fds(link, [len(message).to_bytes(4, "big")], [0, 1, 2])
+link.sendall(message)
+handle = socket.recv_fds(link, 4, 1)[1][0]
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, lambda number, _: signal.pidfd_send_signal(handle, number))
+status = os.waitstatus_to_exitcode(int.from_bytes(link.recv(4, socket.MSG_WAITALL), "big"))
+os._exit(status if status >= 0 else 128 - status)
+"""
 
 
 class StartedCommand:

@@ -45,6 +45,7 @@ from gradeline.cli.commands import cli
 from gradeline.suite.declaration import SuiteFile, keys_of
 from gradeline.suite.letta_dialects import IGNORED, aliases_of
 from gradeline.suite.read import read_suite
+from gradeline_command import command_folder
 
 PORTS = ("9000", "9001", "9002", "9003")
 LIMIT_S = 60
@@ -332,7 +333,7 @@ def _environment() -> dict[str, str]:
         for key, value in os.environ.items()
         if key != "CI" and not key.startswith(("GITHUB_", "GRADELINE_", "PYTEST_"))
     }
-    path = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+    path = os.pathsep.join([command_folder(), str(Path(sys.executable).parent), environment.get("PATH", "")])
     return {**environment, "PATH": path, "NO_COLOR": "1", "COLUMNS": "100"}
 
 
