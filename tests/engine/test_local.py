@@ -135,8 +135,10 @@ class TestRun:
                 starts.append(time.monotonic())
                 return await super().respond(sample)
 
+        began = time.monotonic()
         run(storage, task(storage, Timed(), 9, limits=CallLimits(rate=Rate(3, 0.1))))
-        assert all(later - earlier >= 0.099 for earlier, later in zip(starts, starts[3:], strict=False))
+        # not the time between two calls: on a busy machine the earlier one may begin after its turn
+        assert all(start - began >= number // 3 * 0.099 for number, start in enumerate(starts))
 
     def test_progress_is_reported_case_by_case(self, storage: Storage) -> None:
         called_inputs = []
