@@ -43,7 +43,7 @@ from gradeline.cli import main
 from gradeline.usercode import pools
 memory, pools.DEADLINE_S = int(sys.argv[1]), float(sys.argv[2])
 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-sys.argv = ["gradeline", *sys.argv[sys.argv.index("gradeline") + 1 :]]
+sys.argv = sys.argv[3:]
 main()
 """
 

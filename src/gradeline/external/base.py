@@ -12,7 +12,7 @@ import msgspec
 
 from gradeline.adapters import sync
 from gradeline.errors import BadReplyError, ConfigError, DataError, GraderError, Problem
-from gradeline.graders.base import C, DeclaredGrader
+from gradeline.graders.base import LINEAR_CHARS, C, DeclaredGrader
 from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, clean_data, clean_text, quote
 from gradeline.model.grade import read_result
 from gradeline.model.resources import Resources
@@ -41,6 +41,7 @@ class ExternalGrader(DeclaredGrader[C]):
     """
 
     caveats: ClassVar[tuple[str, ...]] = ()
+    local_chars = 2 * LINEAR_CHARS  # another process grades them
     judges: tuple[str, ...] = ()
     """None: a program or a server is no model, and needs no calibration."""
     variables: ClassVar[str]
