@@ -53,7 +53,7 @@ def call(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return run_command([COMMAND, *arguments], cwd=folder, env=environment, text=True)
 
 
-@pytest.mark.parametrize("name", ["quickstart", "multi_turn", "python_agent", "letta"])
+@pytest.mark.parametrize("name", ["quickstart", "multi_turn", "python_agent", "rag", "letta"])
 def test_every_command_of_the_readme_works_in_its_order(name: str, tmp_path: Path, agent: str) -> None:
     folder = copied(name, tmp_path, agent)
     ordered = commands(folder / "README.md")
@@ -88,6 +88,16 @@ def test_a_conversation_agent_in_python(tmp_path: Path, agent: str, isolation: s
     assert response["output"] == "looking up tea\n" * 2 + "looking up cake\n" * 2
     assert [len(turn) for turn in response["trajectory"]["turns"]] == [3, 3, 1]
     assert {record["grades"]["tools"]["outcome"] for record in records.values()} == {"pass"}
+
+
+def test_an_agent_with_retrieval(tmp_path: Path, agent: str) -> None:
+    folder = copied("rag", tmp_path, agent)
+    assert means(folder, "suite.yaml") == {"right": 0.8, "found": 0.8, "ranked": 0.8}
+    done = call(folder, "validate", "judged.yaml", "--set", "graders.faithful.api_key_env=HOME")
+    assert [line.split(": ")[1] for line in done.stderr.splitlines()] == [
+        "graders.relevant.api_key_env",
+        "graders.recalled.api_key_env",
+    ]
 
 
 def test_conversations_are_graded_turn_by_turn(tmp_path: Path, agent: str) -> None:

@@ -16,6 +16,7 @@ from gradeline.model import Document, Message, Response, Sample, ToolCall, Traje
 from gradeline.model.documents import MAX_DOCUMENT_CHARS, MAX_DOCUMENTS, joined_documents, read_documents
 from gradeline.targets import create
 from gradeline.targets.answer import AnswerReader, ResponseMap
+from gradeline.usercode import protocol
 
 PARIS = {"text": "Paris is the capital of France.", "id": "p", "score": 0.9}
 
@@ -225,3 +226,11 @@ def test_credentials_in_documents_are_masked(tmp_path: Path) -> None:
     assert response.documents is not None
     assert "sk-12345678" not in response.documents[0].text
     assert response.cleaned
+
+
+def test_workers_get_the_documents_of_a_response() -> None:
+    response = Response(text="x", documents=(Document("a", "p", 0.5), Document("b")))
+    job = protocol.Job(Sample(id="1", input="x"), (), response)
+    sent = protocol.decode_request(protocol.encode(protocol.RunBatch(1, [job])))
+    assert isinstance(sent, protocol.RunBatch)
+    assert sent.jobs[0].response == response
