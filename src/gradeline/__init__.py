@@ -6,8 +6,9 @@ The names below are the public surface; each is imported when first used, so tha
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from gradeline.lazy_exports import lazy_exports
 
 __version__ = "0.1.0"
 
@@ -83,15 +84,4 @@ _HOMES = {
     "trend": "gradeline.api",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'gradeline' has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(globals(), _HOMES)

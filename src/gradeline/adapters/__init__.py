@@ -9,10 +9,10 @@ Adapters are loaded on first use, and the HTTP client with the first call.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from gradeline.adapters.registry import create, create_embeddings
+from gradeline.lazy_exports import lazy_exports
 from gradeline.model.llm import EmbeddingAdapter, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.response import Usage
 
@@ -81,15 +81,4 @@ _HOMES = {
     "WordLlamaEmbeddings": "gradeline.adapters.embeddings",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'gradeline.adapters' has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(globals(), _HOMES)

@@ -19,8 +19,9 @@ act on its scores. A reply without a verdict is an error (`InvalidReply`, `Refus
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from gradeline.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from gradeline.judges.embedding import EmbeddingSimilarityJudge
@@ -61,15 +62,4 @@ _HOMES = {
     "TruncatedReply": "gradeline.judges.reply_parsing",
 }
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'gradeline.judges' has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_exports(globals(), _HOMES)

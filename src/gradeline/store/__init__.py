@@ -6,11 +6,11 @@ Each name is imported on first use, so that importing this package loads no data
 from __future__ import annotations
 
 import os
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from gradeline.errors import ConfigError, Problem
+from gradeline.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from gradeline.errors import StoreError
@@ -133,20 +133,13 @@ def _wrong(message: str) -> ConfigError:
     return ConfigError(Problem("store", message))
 
 
+_resolve, __dir__ = lazy_exports(globals(), _HOMES)
+
+
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'gradeline.store' has no attribute {name!r}")
-    module, _, attribute = home.partition(":")
     try:
-        value: object = getattr(import_module(module), attribute)
+        return _resolve(name)
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
         raise ImportError(_NEEDS_EXTRA, name="asyncpg") from error
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

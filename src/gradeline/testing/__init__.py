@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from gradeline.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from gradeline.testing.scripted import ScriptedAdapter
@@ -12,11 +13,4 @@ __all__ = ["ScriptedAdapter"]
 
 _HOMES = {"ScriptedAdapter": "gradeline.testing.scripted"}
 
-
-def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'gradeline.testing' has no attribute {name!r}")
-    value: object = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__ = lazy_exports(globals(), _HOMES)
