@@ -63,7 +63,7 @@ def order() -> Order:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"all by default: {', '.join(PARTS)}")
     parser.add_argument("--strict", action="store_true", help="exit with 3 where a target was missed")
     parser.add_argument("--large", action="store_true", help="also a million samples, which takes minutes")
-    parser.add_argument("--without-peers", action="store_true", help="gradeline and the floor alone")
+    parser.add_argument("--without-peers", action="store_true", help="only gradeline and the floor")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there, a line of JSON each")
     given = parser.parse_args()
     unknown = [part for part in given.parts if part not in PARTS]

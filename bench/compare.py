@@ -1,4 +1,4 @@
-"""What comparing runs costs, beside the floor: reading the rows that it needs.
+"""What comparing runs costs, next to the floor: reading the rows that it needs.
 
 The store holds two runs of 100,000 cases and ten of 10,000, with one grader. A comparison is a whole process of the
 command line with ``--json``; the floor reads the same rows with SQLite and nothing else.
@@ -20,7 +20,7 @@ from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run
 from gradeline.store import SqliteStorage
 from gradeline.store.rows import RecordRow, grade_row, response_row
 from gradeline.store.sqlite_records import put_rows
-from measure import Finished, exit_code, finished, judged, print_machine, print_table, record, say, scratch
+from measure import Finished, exit_code, finished, judged, print_machine, print_table, record, scratch, show_progress
 
 ROUNDS = 3
 GRADER = RunGrader("exact_match", "1")
@@ -102,7 +102,7 @@ def compared(store: Path, size: Comparing) -> Finished:
 
 
 def row(store: Path, size: Comparing) -> tuple[str, ...]:
-    say(f"{size.runs} runs of {size.cases:,} cases …")
+    show_progress(f"{size.runs} runs of {size.cases:,} cases …")
     floors = min(floor(store, size) for _ in range(ROUNDS))
     rounds = [compared(store, size) for _ in range(ROUNDS)]
     seconds, cpu = min(one.seconds for one in rounds), min(one.cpu_seconds for one in rounds)
@@ -126,7 +126,7 @@ def main(sizes: Sequence[Comparing] = SIZES) -> int:
         store = folder / "store.db"
         fill(store)
         rows = [row(store, size) for size in sizes]
-    say("")
+    show_progress("")
     print_table(
         f"comparing runs (whole process, one grader, best of {ROUNDS})",
         ("", "s", "target", "CPU s", "floor s", "times the floor", "peak MB", ""),

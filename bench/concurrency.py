@@ -61,7 +61,7 @@ class Agent:
         self._times()
 
     def note(self, entry: Entry) -> None:
-        """Keep what the agent saw since it was last asked."""
+        """Keep what the agent saw since the last call of this."""
         times = self._times()
         if times["calls"] != entry.samples:
             raise RunFailedError(f"the agent was called {times['calls']:,} times, not {entry.samples:,}")

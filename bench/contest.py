@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from measure import Finished, RunFailedError, Timing, finished, say, scratch
+from measure import Finished, RunFailedError, Timing, finished, scratch, show_progress
 from tools import Job, Tool, write_cases
 
 
@@ -42,14 +42,14 @@ def contest(
         for place, entry in enumerate(entries):
             if number >= entry.rounds or place in failures:
                 continue
-            say(f"{entry.tool.name}, round {number + 1} of {entry.rounds} …")
+            show_progress(f"{entry.tool.name}, round {number + 1} of {entry.rounds} …")
             before()
             try:
                 seconds[place].append(do(entry.tool, entry.samples, concurrency, url).seconds)
                 after(entry)
             except RunFailedError as error:
                 failures[place] = str(error)
-    say("")
+    show_progress("")
     return [
         Result(entry, None if place in failures else Timing.of(seconds[place]), failures.get(place, ""))
         for place, entry in enumerate(entries)

@@ -26,15 +26,15 @@ from measure import (
     judged,
     print_machine,
     print_table,
-    say,
     scratch,
+    show_progress,
 )
 
 SIZES = (10_000, 100_000)
 MILLION = 1_000_000
 FORMATS = ("jsonl", "csv", "parquet")
 GROWTH_MB = 20.0
-"""What more records may cost beside 10,000; a Parquet file must remember where its groups of rows are."""
+"""How much more memory more records than 10,000 may take; a Parquet file must remember where its groups of rows are."""
 PARQUET_GROWTH_MB = 100.0
 """What DuckDB may hold more of 100,000 records than of 10,000, which are a single group."""
 TEXT = "Paris is the capital of France, and has been for a long time. " * 8
@@ -84,7 +84,7 @@ def stores(folder: Path, *, postgres: bool) -> Iterator[dict[str, str]]:
 
 
 def exported(name: str, store: str, wanted: str, records: int, least_mb: float | None) -> tuple[float, tuple[str, ...]]:
-    say(f"{name}, {wanted}, {records:,} records …")
+    show_progress(f"{name}, {wanted}, {records:,} records …")
     with scratch() as folder:
         try:
             done = finished([COMMAND, "--store", store, "export", "--format", wanted, "--output", "out"], folder)
@@ -103,7 +103,7 @@ def rows(sizes: tuple[int, ...], *, postgres: bool) -> Iterator[tuple[str, ...]]
     for records in sizes:
         with scratch() as folder, stores(folder, postgres=postgres) as found:
             for name, store in found.items():
-                say(f"{name}, storing {records:,} records …")
+                show_progress(f"{name}, storing {records:,} records …")
                 finished([sys.executable, __file__, "--fill", store, str(records)], folder)
                 for wanted in FORMATS:
                     memory, row = exported(name, store, wanted, records, least.get((name, wanted)))
@@ -122,7 +122,7 @@ def main() -> int:
     print_machine()
     sizes = (*SIZES, MILLION) if "million" in asked else SIZES
     table = list(rows(sizes, postgres="postgres" in asked))
-    say("")
+    show_progress("")
     print_table(
         "memory of an export, MB (one grade a record)",
         ("store", "format", "records", "seconds", "file MB", "memory MB", "target", ""),

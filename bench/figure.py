@@ -2,7 +2,7 @@
 
     python bench/all.py --json bench.json && python bench/figure.py bench.json
 
-The tables stand between two markers in docs/benchmarks.md; whatever the file of results holds is written there.
+The tables are between two markers in docs/benchmarks.md; whatever the file of results holds is written there.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def read(path: Path) -> list[Result]:
 def page(text: str, results: Sequence[Result]) -> str:
     """The page with these results in place of those it had."""
     if text.count(BEGIN) != 1 or text.count(END) != 1:
-        raise SystemExit(f"{PAGE}: {BEGIN} and {END} must stand there once each")
+        raise SystemExit(f"{PAGE}: {BEGIN} and {END} must each be there once")
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     return f"{before}{BEGIN}\n{''.join(sections(results))}\n{END}{after}"
@@ -170,7 +170,7 @@ def _curves(lines: Mapping[str, list[tuple[int, float]]], across: range, upwards
         for x, y in at:
             yield f'<circle class="{colour}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>'
         x, y = at[-1]
-        y = max(y, ends[-1] + 30) if ends else y  # two lines of text, that never stand on each other
+        y = max(y, ends[-1] + 30) if ends else y  # two lines of text, that never overlap
         ends.append(y)
         for step, words in enumerate(_in_two(tool)):
             yield f'<text x="{x + 10:.1f}" y="{y + 4 + 14 * step:.1f}">{escape(words)}</text>'

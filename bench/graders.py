@@ -1,4 +1,4 @@
-"""What one grade costs, beside the floor and the like graders of other tools.
+"""What one grade costs, next to the floor and the same graders of other tools.
 
 Each figure is the median of several rounds. The floor is the least Python that gives the same answer
 with no options, no reasons and no checks. Other tools are called through their own public interface,

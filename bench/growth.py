@@ -1,4 +1,4 @@
-"""What a sample costs as runs grow, beside the floor: time, memory and disk from 1,000 samples on.
+"""What a sample costs as runs grow, next to the floor: time, memory and disk from 1,000 samples on.
 
 The cost of a sample is (t(100,000) - t(10,000)) / 90,000, so that what starting and ending cost is not in it. Whole
 processes, an agent that answers at once, an exact match, a fresh SQLite file that is synced at every commit. The tools
@@ -24,8 +24,8 @@ from measure import (
     print_machine,
     print_table,
     record,
-    say,
     scratch,
+    show_progress,
 )
 from tools import Job, Tool, bare, floor, gradeline, write_cases
 
@@ -110,7 +110,7 @@ class Growth:
                 place = tool.name, samples
                 if place in self.failures:
                     continue
-                say(f"{tool.name}, {samples:,} samples, round {number + 1} of {rounds} …")
+                show_progress(f"{tool.name}, {samples:,} samples, round {number + 1} of {rounds} …")
                 try:
                     self.sizes[place] = measured(tool, samples).best(self.sizes.get(place))
                 except RunFailedError as error:
@@ -167,7 +167,7 @@ def main() -> int:
         growth.measure(samples, ROUNDS)
     if large:
         growth.measure(LARGE, LARGE_ROUNDS)
-    say("")
+    show_progress("")
     sizes = [*size_rows(growth, (*SIZES, LARGE) if large else SIZES)]
     print_table(
         f"a run by its size (an agent that answers at once, {CONCURRENCY} at a time, whole process, best of {ROUNDS})",

@@ -1,7 +1,7 @@
-"""What judging a pair costs: offline vectors, and models that take their time, each beside its floor.
+"""What judging a pair costs: offline vectors, and models that take their time, each next to its floor.
 
 The models take 100 ms: once as adapters in this process, which shows what the pairing costs, once as a server on this
-machine that is asked over HTTP, which adds the adapters and the other process.
+machine that is called over HTTP, which adds the adapters and the other process.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ _NOT_PASSED_ON = ("PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED", "PYTHONPATH", "
 
 
 class RunFailedError(Exception):
-    """A measured program did not do its job; the text says why."""
+    """A measured program did not do its job; the message has the reason."""
 
 
 class Finished(NamedTuple):
@@ -126,20 +126,20 @@ def _kib(usage: resource.struct_rusage) -> int:
 
 
 def last_line(text: str) -> str:
-    """What a program said at last: mostly why it ended."""
+    """The last line that a program printed: mostly why it ended."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:160] if lines else "it said nothing"
+    return lines[-1][:160] if lines else "it printed nothing"
 
 
 def flags(description: str | None, **known: str) -> frozenset[str]:
-    """Which of the known flags the call has; ``--help`` tells what they do."""
+    """Which of the known flags the command line has; ``--help`` describes them."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, meaning in known.items():
         parser.add_argument(f"--{name.replace('_', '-')}", action="store_true", help=meaning)
     return frozenset(name for name, given in vars(parser.parse_args()).items() if given)
 
 
-def say(text: str) -> None:
+def show_progress(text: str) -> None:
     """Progress messages for the terminal."""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
@@ -164,13 +164,13 @@ def machine() -> str:
 
 
 def print_machine() -> None:
-    """The first line of everything, said once."""
+    """The first line of the output, printed once."""
     if not os.environ.get(MACHINE_SAID):
         print(f"{machine()}\n")
 
 
 def record(kind: str, **values: object) -> None:
-    """Add a line to the file of results, where one was asked for."""
+    """Add a line to the file of results, if one is named."""
     path = os.environ.get(JSON_FILE)
     if path:
         with Path(path).open("a", encoding="utf-8") as file:

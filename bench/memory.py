@@ -13,7 +13,18 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import NamedTuple
 
-from measure import FAILED, RunFailedError, exit_code, flags, judged, print_machine, print_table, say, scratch, started
+from measure import (
+    FAILED,
+    RunFailedError,
+    exit_code,
+    flags,
+    judged,
+    print_machine,
+    print_table,
+    scratch,
+    show_progress,
+    started,
+)
 from tools import Job, Tool, gradeline, write_cases
 
 SIZES = (10_000, 100_000)
@@ -78,7 +89,7 @@ def _resident_kib(pid: int) -> int:
 
 
 def measured(tool: Tool, samples: int) -> Measured:
-    say(f"{tool.name}, {samples:,} samples …")
+    show_progress(f"{tool.name}, {samples:,} samples …")
     with scratch() as folder:
         job = Job(folder, samples, CONCURRENCY)
         write_cases(job.cases, samples)
@@ -121,7 +132,7 @@ def main() -> int:
     print_machine()
     sizes = (*SIZES, MILLION) if million else SIZES
     rows = [line for variant in ("none", "worker") for line in rows_of(gradeline(variant), sizes)]
-    say("")
+    show_progress("")
     print_table(
         f"memory of a run, MB (an agent that answers at once, {CONCURRENCY} at a time)",
         ("tool", "samples", "samples/s", "target", "main process", "all processes", "target", ""),

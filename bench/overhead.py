@@ -1,7 +1,7 @@
 """What a harness costs: an agent that answers at once, an exact match, whole processes.
 
 The floor is the least Python that does the job: asyncio, sqlite3, no checks. gradeline and the floor
-keep every answer and grade on disk, synced; what the others keep is said beside them.
+keep every answer and grade on disk, synced; the last column shows what the others keep.
 """
 
 from __future__ import annotations

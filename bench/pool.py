@@ -1,4 +1,4 @@
-"""What a call of user code in a worker process costs, beside the floor: the same call in this process."""
+"""What a call of user code in a worker process costs, next to the floor: the same call in this process."""
 
 from __future__ import annotations
 

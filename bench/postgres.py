@@ -30,7 +30,7 @@ from gradeline.service.summaries import Summaries
 from gradeline.store import PostgresStorage, Run, postgres_records
 from gradeline.store.result_pages import BEGINNING, ResultFilter, ResultPages, ResultPosition
 from gradeline.store.rows import GradeRow, RecordRow, ResponseRow, grade_row, response_row
-from measure import ROOT, print_machine, print_table, say
+from measure import ROOT, print_machine, print_table, show_progress
 
 sys.path.insert(0, str(ROOT / "tests"))
 
@@ -198,13 +198,13 @@ def writing(storage: PostgresStorage, url: str, beside: str) -> Iterator[Figure]
         rates: dict[str, list[float]] = {name: [] for name in ways}
         for _ in range(3):
             for name, by_copy in ways.items():  # in turns: whatever else the machine does meanwhile is shared
-                say(f"writing by {name}")
+                show_progress(f"writing by {name}")
                 measure = partial(batch_rate, url, size=size, by_copy=by_copy)
                 rates[name].append(in_run(lambda run, measure=measure: asyncio.run(measure(run))))
         for name, found in rates.items():
             yield Figure(f"{name}, {size:,} rows a transaction", f"{median(found):,.0f}", beside)
     for concurrency, responses in ((100, WRITTEN), (1, 500)):
-        say(f"writing through the writer, {concurrency} at once")
+        show_progress(f"writing through the writer, {concurrency} at once")
         rate = in_run(
             lambda run, number=responses, at_once=concurrency: asyncio.run(writer_rate(storage, run, number, at_once))
         )
@@ -236,7 +236,7 @@ def at_once(storage: PostgresStorage, url: str) -> Iterator[tuple[str, ...]]:
     for sessions in SESSIONS:
         line = [str(sessions)]
         for number in (1, sessions):
-            say(f"{sessions} sessions that write to {number} runs")
+            show_progress(f"{sessions} sessions that write to {number} runs")
             runs = [storage.save_run(Run(name="written", suite="bench", graders=GRADERS)) for _ in range(number)]
             try:
                 taken = asyncio.run(side_by_side(url, runs * (sessions // number)))
@@ -250,7 +250,7 @@ def at_once(storage: PostgresStorage, url: str) -> Iterator[tuple[str, ...]]:
 async def loaded(url: str, run: str, cases: int, shift: int) -> None:
     async with connected(url) as connection:
         for start in range(0, cases, LOADED_AT_ONCE):
-            say(f"loading: {start:,} of {cases:,}")
+            show_progress(f"loading: {start:,} of {cases:,}")
             numbers = range(start, min(start + LOADED_AT_ONCE, cases))
             responses, grades = rows_of(run, numbers, shift)
             samples = [(row.run, row.case, row.position, row.sample) for row in responses]
@@ -295,7 +295,7 @@ def ways_of(plan: dict[str, Any]) -> Iterator[str]:
 
 
 class Reading:
-    """What is asked of a stored run, and how long it takes."""
+    """Queries of a stored run, and how long they take."""
 
     def __init__(self, storage: PostgresStorage, run: str, other: str, cases: int) -> None:
         self._storage = storage
@@ -332,7 +332,7 @@ class Reading:
         yield self._timed(f"comparison of {self._cases:,} pairs", lambda: compare(self._storage, run, other), 1)
 
     def _timed(self, name: str, ask: Callable[[], object], rounds: int) -> Figure:
-        say(name)
+        show_progress(name)
         self._watch.plans()
         taken = []
         for _ in range(rounds):
@@ -438,15 +438,15 @@ def measured(url: str, rows: int) -> None:
             asyncio.run(vacuumed(url))
             rate = f"{taken:,.0f} s ({3 * rows / taken:,.0f} rows/s)"
             print(f"\n{rows:,} responses loaded with samples and grades in {rate}\n")
-            at_size = list(writing(storage, url, f"beside {rows:,}")) if rows > ROWS else []
+            at_size = list(writing(storage, url, f"next to {rows:,}")) if rows > ROWS else []
             if at_size:
-                print_table("the same beside them, rows/s", ("way", "rows/s", ""), at_size)
+                print_table("the same next to them, rows/s", ("way", "rows/s", ""), at_size)
                 print()
             print_table("tables and indexes", ("what", "size", ""), asyncio.run(sizes(url)))
             print()
             reading = Reading(storage, runs[0], runs[1], cases)
             figures = [*reading.figures(), deleting(storage, runs[1], cases)]
-            say("")
+            show_progress("")
             print_table(f"a run of {cases:,} results among {rows:,}", ("what", "median", ""), figures)
             print()
             print_table("how their tables are read", ("what", "plan"), reading.plans)
@@ -457,7 +457,7 @@ def measured(url: str, rows: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=ROWS, help=f"responses in the store, {ROWS:,} unless said")
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"responses in the store, default {ROWS:,}")
     parser.add_argument("--store", help="a database to measure, instead of a server made for it")
     asked = parser.parse_args()
     print_machine()

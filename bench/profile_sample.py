@@ -1,10 +1,10 @@
-"""Where each microsecond of a sample goes, stage by stage, beside the floor.
+"""Where each microsecond of a sample goes, stage by stage, next to the floor.
 
-Each stage does its work alone, over and over, on the samples, responses and rows of a real run; the whole run and the
+Each stage does its work by itself, many times, on the samples, responses and rows of a real run; the whole run and the
 whole floor are measured the same way, in this process. Counted is what the processor did, by all threads, in the best
 of many short rounds: waiting for the disk is not in it, nor most of what else the machine does. The whole is what a
 sample more costs, so that beginning and ending a run are not in it. What the stages leave of the whole is not measured
-by itself: tasks that take turns, slots, progress, and whatever a stage costs more among the others than alone.
+by itself: tasks that take turns, slots, progress, and what a stage costs more among the others than by itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gradeline.store.rows import RecordRow, grade_row, response_row
 from gradeline.store.sqlite_records import put_rows
 from gradeline.store.writer import Writer
 from gradeline.suite.read import read_suite
-from measure import SCRIPTS, flags, print_machine, print_table, record, say, scratch
+from measure import SCRIPTS, flags, print_machine, print_table, record, scratch, show_progress
 from tools import Job, gradeline, write_cases
 
 sys.path.insert(0, str(SCRIPTS))
@@ -191,19 +191,19 @@ async def ours(folder: Path) -> dict[str, float]:
         async with prepare(suite, RunOptions(), storage) as prepared:
             stuff = await material(folder, storage, prepared)
             found = await in_loop(stuff)
-            say("the whole run …")
+            show_progress("the whole run …")
             found["whole"] = await whole(storage, prepared)
         run = storage.list_runs(limit=1)[0]
         found["sum up"] = cost(lambda: conclude(storage, run))
     found["whole"] += found["sum up"]
-    say("commits …")
+    show_progress("commits …")
     found["commit"] = committed(stuff)
     return found
 
 
 async def in_loop(stuff: Material) -> dict[str, float]:
     """The stages that a run does in its event loop."""
-    say("stages …")
+    show_progress("stages …")
     run, graders = stuff.run.id, tuple(use.key for use in stuff.prepared.graders)
     prints = {use.key: use.fingerprint for use in stuff.prepared.graders}
     keys = [ResponseKey(run, sample.case_key) for sample in stuff.samples]
@@ -271,7 +271,7 @@ def floors(folder: Path) -> dict[str, float]:
     def run(samples: int) -> None:
         asyncio.run(floor.run(iter(lines[:samples]), store[0], CONCURRENCY, answer))
 
-    say("the floor …")
+    show_progress("the floor …")
     few, many = cost(lambda: run(FEW), fresh), cost(lambda: run(SAMPLES), fresh)
     return {
         "read": cost(lambda: [json.loads(line) for line in lines]),
@@ -310,7 +310,7 @@ def main() -> int:
         write_cases(folder / "cases.jsonl", SAMPLES)
         gradeline("none").prepare(Job(folder, SAMPLES, CONCURRENCY))
         found = figures(asyncio.run(ours(folder)), floors(folder))
-    say("")
+    show_progress("")
     for figure in found:
         record("stage", **figure._asdict())
     print_table(

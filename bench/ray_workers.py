@@ -1,6 +1,6 @@
 """What a second worker of a Ray cluster gives, and what a sample, a chunk and a row cost there.
 
-The driver is a process of its own for every run, on a cluster of this machine alone; workers, driver, PostgreSQL and
+The driver is a process of its own for every run, on a cluster of only this machine; workers, driver, PostgreSQL and
 the agent share its cores. A run counts from the moment its first chunk is handed out to the moment the last one is
 back, as the driver sees it: starting a cluster is no part of it. Ideal is samples x delay / concurrency. PostgreSQL is
 one of our own that syncs every commit, as it does by default.
@@ -31,8 +31,8 @@ from measure import (
     print_machine,
     print_table,
     record,
-    say,
     scratch,
+    show_progress,
 )
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -96,7 +96,7 @@ def waiting(folder: Path, server: Server) -> Iterator[tuple[str, ...]]:
     suite = write(folder / "slow", SLOW_SAMPLES, DELAY, {"kind": "exact_match"})
     ideal = SLOW_SAMPLES * DELAY / CONCURRENCY
     for workers in (1, 2):
-        say(f"{SLOW_SAMPLES:,} calls of {DELAY * 1000:.0f} ms, {workers} workers")
+        show_progress(f"{SLOW_SAMPLES:,} calls of {DELAY * 1000:.0f} ms, {workers} workers")
         driven = drive(server, suite, workers)
         target = f"≤ {IDEALS}" if workers == 2 else ""
         missed = f" {MISSED}" if workers == 2 and driven.seconds > IDEALS * ideal else ""
@@ -111,7 +111,7 @@ def computing(folder: Path, server: Server) -> Iterator[tuple[str, ...]]:
     run = drive(server, suite, 2).run
     alone = 0.0
     for workers in (1, 2):
-        say(f"{GRADED:,} answers of {WORDS:,} words regraded, {workers} workers")
+        show_progress(f"{GRADED:,} answers of {WORDS:,} words regraded, {workers} workers")
         seconds = drive(server, suite, workers, "regrade", run).seconds
         alone = alone or seconds
         target = f"≥ {SPEED_UP}" if workers == 2 else ""
@@ -169,12 +169,12 @@ def forecast(folder: Path) -> None:
 
 
 def quick(server: Server, folder: Path, samples: int) -> Driven:
-    say(f"{samples:,} calls of no time, 2 workers")
+    show_progress(f"{samples:,} calls of no time, 2 workers")
     return drive(server, write(folder / f"quick-{samples}", samples, 0.0, {"kind": "exact_match"}), 2)
 
 
 def forecast_line(nodes: int, worker: float, driver: float, rows: float) -> tuple[str, ...]:
-    """Each part works beside the others, so the slowest decides. The driver is one thread; PostgreSQL uses its cores
+    """The parts work at the same time, so the slowest decides. The driver is one thread; PostgreSQL uses its cores
     for as many connections as there are."""
     seconds = {
         "the workers": PLANNED * worker / 1e6 / (nodes * CORES),

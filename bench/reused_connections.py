@@ -30,8 +30,8 @@ from measure import (
     judged,
     print_machine,
     print_table,
-    say,
     scratch,
+    show_progress,
 )
 from peers import WITHOUT_PEERS, Installed, all_clients, print_absent
 from tools import Job, Tool, passed_told, write_cases
@@ -130,7 +130,7 @@ def entries(*, alone: bool) -> Iterator[Entry]:
 
 def row(closing: Closing, entry: Entry, url: str) -> tuple[str, ...]:
     """One client against one agent."""
-    say(f"{entry.tool.name}, connections closed {closing.name} …")
+    show_progress(f"{entry.tool.name}, connections closed {closing.name} …")
     _counts(url)
     try:
         with scratch() as folder:
@@ -167,7 +167,7 @@ def main() -> int:
     for closing in CLOSINGS:
         with agent(closing) as url:
             rows += [row(closing, entry, url) for entry in entries(alone=alone)]
-    say("")
+    show_progress("")
     print_table(
         f"{CALLS:,} POSTs, {CONCURRENCY} at a time; the agent closes connections without announcing it",
         ("the agent closes", "failed", "share", "target", "requests", "connections", "process s", ""),

@@ -26,7 +26,18 @@ import aiohttp
 from gradeline.client import AsyncClient
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, RunGrader, Sample
 from gradeline.store import Run, SqliteStorage
-from measure import COMMAND, MISSED, SCRIPTS, environment, exit_code, flags, print_machine, print_table, say, scratch
+from measure import (
+    COMMAND,
+    MISSED,
+    SCRIPTS,
+    environment,
+    exit_code,
+    flags,
+    print_machine,
+    print_table,
+    scratch,
+    show_progress,
+)
 
 CASES, DELAY_S, CONCURRENCY = 200, 1.0, 50
 SIDE_BY_SIDE = 3
@@ -129,9 +140,9 @@ async def timed_run(client: AsyncClient, url: str) -> float:
 async def runs(service: Service, url: str) -> list[Figure]:
     ideal = CASES * DELAY_S / CONCURRENCY
     async with AsyncClient(service.url) as client:
-        say("a run alone")
+        show_progress("one run by itself")
         alone = await timed_run(client, url)
-        say(f"{SIDE_BY_SIDE} runs side by side")
+        show_progress(f"{SIDE_BY_SIDE} runs side by side")
         together = await asyncio.gather(*(timed_run(client, url) for _ in range(SIDE_BY_SIDE)))
     return [
         Figure(
@@ -197,7 +208,7 @@ class Pages:
             if cursor is None:
                 return cursors, seen
             cursors.append(cursor)
-            say(f"walking through all pages: {seen:,}")
+            show_progress(f"walking through all pages: {seen:,}")
 
     async def by_clients(self, choose: Callable[[], str | None]) -> list[float]:
         """How long pages take that ten clients ask for."""
@@ -212,14 +223,14 @@ async def pages(service: Service, run: str, results: int) -> list[Figure]:
     chance = random.Random(0)
     async with aiohttp.ClientSession() as session:
         asked = Pages(session, service, run)
-        say("the first page after the start, which sums the run up")
+        show_progress("the first page after the start, which sums the run up")
         began = perf_counter()
         await asked.page(None)
         first_of_all = perf_counter() - began
         cursors, seen = await asked.walk()
         if seen != results:
             raise RuntimeError(f"{seen:,} results came, not {results:,}")
-        say("pages by ten clients")
+        show_progress("pages by ten clients")
         anywhere = await asked.by_clients(lambda: chance.choice(cursors))
         first = await asked.by_clients(lambda: None)
         deepest = await asked.by_clients(lambda: cursors[-1])
@@ -250,7 +261,7 @@ async def following(session: aiohttp.ClientSession, url: str) -> AsyncIterator[N
 
 
 async def readers(service: Service) -> list[Figure]:
-    say(f"{READERS} readers of events")
+    show_progress(f"{READERS} readers of events")
     with agent(_FOR_EVER_S) as url:
         async with AsyncClient(service.url) as client, AsyncExitStack() as stack:
             sessions = [
@@ -279,7 +290,7 @@ async def readers(service: Service) -> list[Figure]:
 
 async def listeners(service: Service) -> list[Figure]:
     """Requests by ten clients next to a live run that fifty listeners follow."""
-    say(f"{LISTENERS} listeners of a live run")
+    show_progress(f"{LISTENERS} listeners of a live run")
     took: list[float] = []
     done = asyncio.Event()
     with agent(LISTENED_DELAY_S) as url:
@@ -317,7 +328,7 @@ async def listeners(service: Service) -> list[Figure]:
 
 
 async def overload(service: Service, run: str) -> list[Figure]:
-    say(f"{FLOOD:,} requests, {FLOOD_AT_ONCE} at once")
+    show_progress(f"{FLOOD:,} requests, {FLOOD_AT_ONCE} at once")
     url = f"{service.url}/api/evaluations/{run}/results?limit={PAGE}"
     statuses: Counter[int] = Counter()
     patient: Counter[bool] = Counter()
@@ -372,7 +383,7 @@ async def measured(folder: Path, results: int, *, only_listeners: bool) -> list[
     if only_listeners:
         with serving(store) as service:
             return await listeners(service)
-    say(f"storing {results:,} results")
+    show_progress(f"storing {results:,} results")
     run = await stored(store, results)
     with serving(store) as service, agent(DELAY_S) as url:
         return [
@@ -392,7 +403,7 @@ def main() -> int:
     with scratch() as folder:
         results = FEWER_RESULTS if "quick" in given else RESULTS
         figures = asyncio.run(measured(folder, results, only_listeners="listeners" in given))
-    say("")
+    show_progress("")
     print_table("the service on SQLite, one process", ("what", "figure", "target", "for comparison"), figures)
     return exit_code(figures)
 

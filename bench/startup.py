@@ -1,4 +1,4 @@
-"""What starting costs, beside the floor (a bare interpreter) and other tools in their own environments."""
+"""What starting costs, next to the floor (a bare interpreter) and other tools in their own environments."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from measure import (
     judged,
     print_machine,
     print_table,
-    say,
     scratch,
+    show_progress,
 )
 from peers import WITHOUT_PEERS, Absent, Installed, all_peers, print_absent
 from tools import Tool, gradeline
@@ -49,7 +49,7 @@ class Start(NamedTuple):
 
 
 def timed(name: str, command: list[str], rounds: int, variables: Mapping[str, str] | None = None) -> Start:
-    say(f"{name} …")
+    show_progress(f"{name} …")
     with scratch() as folder:
         try:
             finished(command, folder, variables)  # the first one may have to make bytecode
@@ -60,7 +60,7 @@ def timed(name: str, command: list[str], rounds: int, variables: Mapping[str, st
 
 
 def one_sample(name: str, tool: Tool) -> Start:
-    say(f"{name} …")
+    show_progress(f"{name} …")
     return Start(name, Timing.of([do(tool, 1, 1).seconds * 1000 for _ in range(ROUNDS)]))
 
 
@@ -84,7 +84,7 @@ def main() -> int:
     if not alone:
         found += [peer_start(env) for env in all_peers() if not isinstance(env, Absent)]
     floor = found[0].timing.median if found[0].timing is not None else 0.0
-    say("")
+    show_progress("")
     rows = [row(start, floor) for start in found]
     print_table("start to exit, ms", ("call", "best", "median", "above the floor", "target", ""), rows)
     if not alone:

@@ -1,4 +1,4 @@
-"""What storing a run costs through the writer, beside the floor: the same texts by one executemany."""
+"""What storing a run costs through the writer, next to the floor: the same texts by one executemany."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The same job for every tool: ask an agent about each case, compare the answer, keep what came of it.
 
 The agent is a function that answers at once, or an address. A tool lays out what it needs in a fresh
-folder, gives the command that does the job there, and tells afterwards how many answers were right.
+folder, gives the command that does the job there, and afterwards counts how many answers were right.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tool(NamedTuple):
     name: str
     prepare: Callable[[Job], list[str]]
     passed: Callable[[Job, str], int]
-    """How many answers were found right, by what the job's folder and the program's output say."""
+    """How many answers were found right, from the job's folder and the program's output."""
     variables: Mapping[str, str] = {}
 
 

@@ -4,7 +4,7 @@
 
 Reads the cases, asks, stores each answer durably before it compares it, then stores the grade: the rows that
 gradeline keeps of a case, under the same keys, in group commits. Nothing is checked, counted or encoded, a run
-cannot be resumed, nothing is said but the share that passed.
+cannot be resumed, only the share that passed is printed.
 """
 
 from __future__ import annotations
