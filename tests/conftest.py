@@ -90,7 +90,7 @@ def _loggers() -> Iterator[None]:
 
 
 class SharedData:
-    """The labelled data that lies beside the project; a test that reads it skips where it is absent."""
+    """The labelled data outside the project; a test that reads it is skipped where it is absent."""
 
     def __init__(self, home: Path) -> None:
         self._home = home

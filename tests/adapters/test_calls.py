@@ -513,7 +513,7 @@ class TestBudget:
         budget = BudgetTracker(tokens=12)
         config = RunConfig(model="m", max_tokens=7, budget=budget)
         llm.complete("12345678", config)
-        assert budget.spent[:2] == (1, 5), "what was used stands in the place of the estimate"
+        assert budget.spent[:2] == (1, 5), "the actual usage replaces the estimate"
         with pytest.raises(BudgetExceeded, match=r"^openai:m, model 'm': the budget of 12 tokens is used up"):
             llm.complete("12345678", config)
         assert len(server.seen) == 1

@@ -108,7 +108,7 @@ class TestOffline:
     def test_a_vector_does_not_depend_on_the_batch(self) -> None:
         create_client = WordLlamaEmbeddings()
         assert create_client.embed(["cat"])[0] == pytest.approx(
-            create_client.embed(["a much longer text beside it", "cat"])[1]
+            create_client.embed(["a much longer text next to it", "cat"])[1]
         )
 
     def test_logging_is_not_reconfigured(self) -> None:

@@ -50,7 +50,7 @@ with agent() as running:
 
 def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(tmp_path: Path) -> None:
     code = "from pathlib import Path; import peers; peers.PLACE = Path('{}'); print(peers.installed('deepeval').reason)"
-    assert output_of(code.format(tmp_path), UV="false") == "false venv --quiet: it said nothing\n"
+    assert output_of(code.format(tmp_path), UV="false") == "false venv --quiet: it printed nothing\n"
 
 
 def test_performance_targets_decide_the_table_and_the_exit_code() -> None:

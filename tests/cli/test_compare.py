@@ -161,7 +161,7 @@ def test_hostile_names_are_escaped(store: str, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message_part"),
     [
         (["base", "nothing"], "no run 'nothing'"),
         (["base"], "Missing argument 'CAND'"),
@@ -170,12 +170,12 @@ def test_hostile_names_are_escaped(store: str, capsys: pytest.CaptureFixture[str
     ],
 )
 def test_invalid_usage_exits_with_2(
-    store: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    store: str, capsys: pytest.CaptureFixture[str], arguments: list[str], message_part: str
 ) -> None:
     put(store, "base", passing(1, 2))
     assert gradeline(["compare", *arguments]) == 2
     message = capsys.readouterr()
-    assert said in message.err
+    assert message_part in message.err
     assert message.out == ""
 
 

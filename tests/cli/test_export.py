@@ -239,7 +239,7 @@ import signal, sys
 from gradeline.cli import main
 from gradeline.store import SqliteStorage
 
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever started the tests may have it ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the parent process may ignore it
 records = SqliteStorage.records
 
 def stopping(self, run, after=None):

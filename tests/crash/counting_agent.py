@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
 Answer = Callable[[str, int], str | None]
-"""Gives the answer to a case that was asked so many times; None fails the call."""
+"""The response to the n-th call for a case; None fails the call."""
 
 _PATIENCE = 30.0
 

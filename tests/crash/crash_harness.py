@@ -60,7 +60,7 @@ target:
   retries: 0
 graders:
   right: {{kind: string-match, mode: contains}}
-  told: {{kind: custom-rules, rules: [{{condition: contains, value: "by call"}}]}}
+  reported: {{kind: custom-rules, rules: [{{condition: contains, value: "by call"}}]}}
   own: {{kind: tool, function: quarters}}
 gate: {{kind: simple, metric_key: right, aggregation: avg_score, op: gte, value: 0.5}}
 """
@@ -168,12 +168,12 @@ def correct_answer(case: str) -> str:
 def expected(case: str, failed: bool) -> dict[str, tuple[str, float | None]]:
     """The expected grades of the answer to a case."""
     if failed:
-        return dict.fromkeys(("right", "told", "own"), ("skipped", None))
+        return dict.fromkeys(("right", "reported", "own"), ("skipped", None))
     number = int(case)
     right = ("fail", 0.0) if number % 3 == 0 else ("pass", 1.0)
     score = number % 5 / 4
     own = ("error", None) if number == UNGRADABLE else ("pass" if score >= 0.5 else "fail", score)
-    return {"right": right, "told": ("pass", 1.0), "own": own}
+    return {"right": right, "reported": ("pass", 1.0), "own": own}
 
 
 class Rig:

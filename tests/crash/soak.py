@@ -1,10 +1,10 @@
-"""Kills runs over and over, each time somewhere else, and checks after every kill that nothing is lost.
+"""Kill runs at random points, and check after every kill that nothing is lost.
 
     make soak                                          1,000 kills
-    python tests/crash/soak.py --kills 200 --seed 3    others, and fewer
-    python tests/crash/soak.py --seed 3 --chain 17     one chain of kills again
+    python tests/crash/soak.py --kills 200 --seed 3    other points, and fewer
+    python tests/crash/soak.py --seed 3 --chain 17     repeat one chain of kills
 
-The seed decides every place and time; what the machine makes of a time differs from one soak to the other.
+The seed determines every point and time; where a run is at a given time depends on the machine.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Chain(NamedTuple):
     failure: str | None
 
 
-def some_blow(chance: random.Random) -> KillPoint:
+def random_kill_point(chance: random.Random) -> KillPoint:
     """Mostly at the named places, else during a call, at any time, or at a sync where strace can do that."""
     kind = chance.choices(("failpoint", "call", "time", "sync"), (6, 1, 2, 0 if why_no_strace() else 2))[0]
     if kind == "call":
@@ -77,20 +77,20 @@ def run_chain(seed: int, number: int) -> Chain:
     chance = random.Random(f"{seed}/{number}")
     folder = Path(mkdtemp(prefix=f"soak-{seed}-{number}-"))
     kills: Counter[str] = Counter()
-    blows: list[KillPoint] = []
+    kill_points: list[KillPoint] = []
     failure = None
     with CountingAgent(answer) as agent, closing(Rig(folder, agent)) as rig:
         try:
             for _ in range(chance.randint(2, 8)):
-                blows.append(some_blow(chance))
-                ended = rig.run_until(blows[-1])
+                kill_points.append(random_kill_point(chance))
+                ended = rig.run_until(kill_points[-1])
                 if not ended.killed:
                     assert ended.code == 0, ended.err
                     break
-                kills[name_of(blows[-1])] += 1
+                kills[name_of(kill_points[-1])] += 1
             rig.finish()
         except Exception:
-            failure = f"chain {number} in {folder}, after {blows}:\n{traceback.format_exc()}"
+            failure = f"chain {number} in {folder}, after {kill_points}:\n{traceback.format_exc()}"
     if failure is None:
         shutil.rmtree(folder)
     return Chain(number, kills, len(agent.calls), rig.lost, rig.repeated, failure)

@@ -222,7 +222,7 @@ class TestGrading:
         resumed = rig.run_until()
         assert len(rig.agent.calls) == len(rig.places)
         columns = resumed.json["summary"]["graders"]
-        assert [columns[key]["scored"] for key in ("right", "told", "own", "slow")] == [len(rig.places)] * 4
+        assert [columns[key]["scored"] for key in ("right", "reported", "own", "slow")] == [len(rig.places)] * 4
 
 
 def responses_in(store: Path) -> int:

@@ -17,7 +17,7 @@ from gradeline.store import open_storage
 from gradeline.verdict.evidence import PairedScores
 
 GraderResult = float | str | None
-"""What a grader said: a score, ``"error"``, ``"skipped"``, or nothing yet."""
+"""The result of a grader: a score, ``"error"``, ``"skipped"``, or nothing yet."""
 
 
 @pytest.fixture(params=["memory", "sqlite"])

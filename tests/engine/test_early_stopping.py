@@ -367,14 +367,14 @@ class ManualLooks:
         new_id = storage.save_run(new)
         self.run = storage.find_run(new_id)
         self.stop = Stop()
-        self.told: list[str] = []
+        self.texts: list[str] = []
         order = [str(case) for case in range(200)]
         early = EarlyStopping(base.id, 200, 200)
         self.looks = LookMonitor(storage, self.run, early, order, {}, self._hear, self.stop)
 
     def _hear(self, done: CompletedCase | ProgressCount | LookReport) -> None:
         if isinstance(done, LookReport):
-            self.told.append(done.text)
+            self.texts.append(done.text)
 
     def done(self, case: int, score: float) -> None:
         planned = Planned(ResponseKey(self.run.id, str(case), 0), Sample(case, "?"), case, Work.RERUN, "", ("right",))
@@ -387,18 +387,18 @@ def test_a_look_waits_for_the_cases_before_it(storage: SqliteStorage, tmp_path: 
     watched = ManualLooks(storage, tmp_path)
     for case in range(1, 120):
         watched.done(case, 0.0)
-    assert (watched.told, watched.stop.decided) == ([], False)
+    assert (watched.texts, watched.stop.decided) == ([], False)
     watched.done(0, 0.0)
     assert watched.stop.decided
     assert watched.looks.reached.n == 10
-    assert watched.told[-1].endswith(", worse")
+    assert watched.texts[-1].endswith(", worse")
 
 
 def test_the_live_line_shows_the_running_decision(storage: SqliteStorage, tmp_path: Path) -> None:
     watched = ManualLooks(storage, tmp_path)
     for case in range(20):
         watched.done(case, 1.0)
-    assert watched.told == [
+    assert watched.texts == [
         "after 10 of 200: +0.000 (-0.354 to +0.354), continuing",
         "after 20 of 200: +0.000 (-0.177 to +0.177), continuing",
     ]
@@ -436,7 +436,7 @@ def test_cases_of_other_processes_are_read_from_the_store(storage: SqliteStorage
 
     asyncio.run(answered(range(5, 30)))
     watched.looks(ProgressCount(done=25))
-    assert watched.told == []
+    assert watched.texts == []
     asyncio.run(answered(range(5)))
     watched.looks(ProgressCount(done=5))
     assert (watched.stop.decided, watched.looks.last().n) == (True, 10)

@@ -1,6 +1,6 @@
 """Prompt injection: instructions in an answer are data and do not change its score.
 
-Three judges are asked. One obeys every word that stands outside of the fences, and only there: what it hears tells
+Three judges are called. One obeys every word outside of the fences, and only there: what it hears shows
 whether a text got out. One is the fake judge server, which knows what an answer is worth by where its fence ends. The
 last obeys the answers themselves, as weak models do, which no fence prevents: there the canary is the alarm.
 """

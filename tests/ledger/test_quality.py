@@ -73,7 +73,7 @@ class TestAppending:
         assert len(ids) == 2
 
     def test_without_a_key_and_a_time_equal_answers_are_separate_observations(self, ledger: QualityLedger) -> None:
-        # "yes" beside "yes" says the same of two different questions
+        # "yes" is the same answer to two different questions
         assert len({ledger.append(**given(score=1.0)) for _ in range(3)}) == 3
 
     def test_without_an_idempotency_key_another_case_is_another_observation(self, ledger: QualityLedger) -> None:
