@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 import msgspec
 
+from gradeline.adapters.costs import Price, Tokens
 from gradeline.errors import AgentError, ConfigError, Problem
 from gradeline.extractors.base import assistant_texts
 from gradeline.letta.server import Deadline, LettaConnection, LettaServer
@@ -36,7 +37,6 @@ from gradeline.usercode.protocol import Job, Task
 _CACHE_READ = ("cached_tokens", "cache_read_tokens", "cache_read_input_tokens", "cached_input_tokens")
 _CACHE_WRITTEN = ("cache_creation_tokens", "cache_creation_input_tokens")
 """Names of the counts in ``prompt_tokens_details``, which differ by provider."""
-_MILLION = 1_000_000
 _LARGEST = 2**53
 
 _Price = Annotated[float, msgspec.Meta(ge=0)]
@@ -50,6 +50,16 @@ class TokenPrices(Config, frozen=True, kw_only=True):
     cache_read_per_mtok: Annotated[_Price | None, described("Price per million tokens read from the cache.")] = None
     cache_write_per_mtok: Annotated[_Price | None, described("Price per million tokens written to the cache.")] = None
 
+    @property
+    def price(self) -> Price:
+        read, written = self.cache_read_per_mtok, self.cache_write_per_mtok
+        return Price(
+            input=self.input_per_mtok,
+            output=self.output_per_mtok,
+            cached=self.input_per_mtok if read is None else read,
+            cache_write=self.input_per_mtok if written is None else written,
+        )
+
 
 def usage_of(records: Sequence[Mapping[str, Any]], prices: TokenPrices | None) -> Usage | None:
     """The sum of letta's usage records, one per call. A count that one of them lacks is unknown in the sum."""
@@ -62,20 +72,10 @@ def usage_of(records: Sequence[Mapping[str, Any]], prices: TokenPrices | None) -
     usage = Usage(_total(prompts), _total(completions), _total(cached))
     if prices is not None and usage.input_tokens is not None and usage.output_tokens is not None:
         read, wrote = sum(count or 0 for count in cached), sum(count or 0 for count in written)
-        cost = _cost(prices, usage.input_tokens, usage.output_tokens, read, wrote)
-        usage = msgspec.structs.replace(usage, cost=cost)
+        # letta counts cache reads and cache writes as part of the prompt
+        tokens = Tokens(usage.input_tokens, usage.output_tokens, read, wrote)
+        usage = msgspec.structs.replace(usage, cost=prices.price.cost(tokens))
     return None if usage == Usage() else usage
-
-
-def _cost(prices: TokenPrices, prompt: int, completion: int, read: int, written: int) -> float:
-    """Letta counts cache reads and cache writes as part of the prompt."""
-    plain = max(prompt - read - written, 0)
-    read_rate = prices.input_per_mtok if prices.cache_read_per_mtok is None else prices.cache_read_per_mtok
-    write_rate = prices.input_per_mtok if prices.cache_write_per_mtok is None else prices.cache_write_per_mtok
-    total = (
-        plain * prices.input_per_mtok + read * read_rate + written * write_rate + completion * prices.output_per_mtok
-    )
-    return total / _MILLION
 
 
 def _count(record: Mapping[str, Any], name: str, nested: Sequence[str] = ()) -> int | None:
