@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gradeline.cli.dataset import columns_option, parse_columns
 from gradeline.cli.options import CliSettings, current_settings, global_options
 from gradeline.cli.terminal import OUTCOME_STYLES, TableColumn, console, print_table, safe_text
 from gradeline.errors import ConfigError, Outcome, Problem
@@ -62,10 +63,12 @@ _WORST_COLUMNS = (
     show_default=True,
     help="MiB of address space per custom grader.",
 )
+@columns_option
 @global_options
 def grade(
     grader: str,
     cases: Path | None,
+    columns: tuple[str, ...],
     config: str | None,
     expected: str | None,
     input_text: str,
@@ -80,7 +83,7 @@ def grade(
     """Grade the text on standard input, or every case of a file.
 
     GRADER is the name of a built-in grader, or FILE.py[:function] with custom graders marked with @grader. A line of
-    CASES.jsonl is {"input", "ground_truth", "submission", "metadata"}.
+    CASES.jsonl is {"input", "ground_truth", "submission", "metadata"}; any file of a dataset is read too.
 
     \b
     echo "The answer is 42." | gradeline grade numeric --expected 42
@@ -93,7 +96,8 @@ def grade(
 
     options = _mapping(config, "--config")
     if cases is not None:
-        return asyncio.run(_grade_cases(current_settings(), grader, cases, options, timeout, memory * 2**20))
+        named = parse_columns(columns, ("submission",))
+        return asyncio.run(_grade_cases(current_settings(), grader, cases, named, options, timeout, memory * 2**20))
     if _is_python(grader):
         raise click.UsageError("A custom grader needs a file of cases: gradeline grade FILE.py CASES.jsonl")
     from gradeline import extractors, graders
@@ -189,7 +193,13 @@ def _read_response(is_response: bool) -> Response:
 
 
 async def _grade_cases(
-    settings: CliSettings, grader: str, cases: Path, config: dict[str, Any] | None, timeout: float, memory: int
+    settings: CliSettings,
+    grader: str,
+    cases: Path,
+    columns: dict[str, Any],
+    config: dict[str, Any] | None,
+    timeout: float,
+    memory: int,
 ) -> int:
     """Grade every case of a file, show the results and return the exit code."""
     from gradeline import graders
@@ -211,7 +221,7 @@ async def _grade_cases(
         manifest = await pool.start()
         if spec is not None:
             chosen = _user_graders(manifest, timeout, spec)
-        rows = (SubmittedCase(sample, submission) for sample, submission in read_cases(cases))
+        rows = (SubmittedCase(sample, submission) for sample, submission in read_cases(cases, columns))
         with _progress(settings) as bar:
             task = bar.add_task("grading", total=_line_count(cases)) if bar is not None else None
             async for record in grade_cases(pool, chosen, rows, "grade"):
@@ -264,7 +274,10 @@ def _progress(settings: CliSettings) -> AbstractContextManager[Progress | None]:
     return Progress(*columns, console=console(settings, stderr=True), transient=True)
 
 
-def _line_count(cases: Path) -> int:
+def _line_count(cases: Path) -> int | None:
+    """The number of cases of a JSONL file; None for other formats."""
+    if cases.suffix.lower() != ".jsonl":
+        return None
     with cases.open("rb") as lines:
         return sum(1 for line in lines if line.strip())
 

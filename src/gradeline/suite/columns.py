@@ -54,8 +54,9 @@ class Column:
 class ColumnMap:
     """Renames the columns of a row. Without any, rows stay as they are."""
 
-    def __init__(self, written: Mapping[str, Any] | None = None) -> None:
-        """``written`` as in a suite, without the faults that `column_faults` finds."""
+    def __init__(self, written: Mapping[str, Any] | None = None, also: Collection[str] = ()) -> None:
+        """``written`` as in a suite, without the faults that `column_faults` finds; ``also`` are further keys."""
+        self._keys = {*keys_of(CaseEntry), *also}
         given = dict(written or {})
         self.scheme = ID_SCHEMES.get(str(given.get("id")))
         if self.scheme is not None:
@@ -102,7 +103,7 @@ class ColumnMap:
         starts = [column.start(names) for _, column in self._columns()]
         if not self._exact or None in starts:
             return list(names)
-        return [name for name in names if name in starts or (name in keys_of(CaseEntry) and name not in self._taken)]
+        return [name for name in names if name in starts or (name in self._keys and name not in self._taken)]
 
     def apply(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """The row with the keys of a case; `ValueError` if a path fails."""
@@ -120,7 +121,7 @@ class ColumnMap:
                 continue
             if name in self._taken:
                 metadata[name] = value
-            elif name in keys_of(CaseEntry) or not self._exact:
+            elif name in self._keys or not self._exact:
                 found[name] = value
         if metadata and not self._exact:
             own = found.get("metadata", {})
@@ -136,12 +137,13 @@ class ColumnMap:
                 yield f"columns.{key}.{name}", column
 
 
-def column_faults(written: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with ``columns`` as written in a suite, by the path in it."""
+def column_faults(written: Mapping[str, Any], also: Collection[str] = ()) -> Iterator[Problem]:
+    """What is wrong with ``columns`` as written in a suite, by the path in it; ``also`` are further keys."""
+    keys = (*CASE_KEYS, *also)
     for key, value in written.items():
-        if key not in CASE_KEYS:
-            near = closest_match(key, CASE_KEYS)
-            hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(CASE_KEYS)}"
+        if key not in keys:
+            near = closest_match(key, keys)
+            hint = f"did you mean {near!r}?" if near else f"use one of {', '.join(keys)}"
             yield Problem(key, f"a case has no key {quote(key)}; {hint}")
         elif isinstance(value, Mapping) and key in _MAPPINGS:
             for name, column in value.items():

@@ -103,6 +103,10 @@ def open_dataset(
     return Dataset(rows, CaseIds(source.scheme), tags, limit, folder, cluster)
 
 
+SUBMISSION = "submission"
+"""The key of a graded case that has the text to grade."""
+
+
 def read_cases(path: Path, columns: Mapping[str, Any] | None = None) -> Iterator[tuple[Sample, str]]:
     """Graded cases: samples and their submissions, read lazily.
 
@@ -110,7 +114,7 @@ def read_cases(path: Path, columns: Mapping[str, Any] | None = None) -> Iterator
     JSONL. Nothing is stored, so rows without an id are named by their number. `ConfigError` has file and line.
     """
     ids = CaseIds("number")
-    for row in RowReader((path,), columns=ColumnMap(columns), otherwise=".jsonl"):
+    for row in RowReader((path,), columns=ColumnMap(columns, (SUBMISSION,)), otherwise=".jsonl"):
         yield _read_case(row, ids)
 
 
@@ -118,7 +122,7 @@ def _read_case(row: Row, ids: CaseIds) -> tuple[Sample, str]:
     if not isinstance(row.data, dict):
         raise DatasetError(row.problem(f'expected {{"input": …, "submission": …}}, got {quote(row.data)}'))
     rest = dict(row.data)
-    submission = rest.pop("submission", None)
+    submission = rest.pop(SUBMISSION, None)
     faults = []
     if not isinstance(submission, str):
         faults.append(row.problem(f"must be the text to grade, got {quote(submission)}", "submission"))
