@@ -210,3 +210,46 @@ def test_set_changes_a_variant_and_refuses_a_secret_there(folder: Path) -> None:
     refused = gradeline(folder, "run", "suite.yaml", "--set", "variants[0].set.target.api_key=sk-0123456789abcdef")
     assert refused.code == 2
     assert "may be a secret" in refused.err
+
+
+def test_a_plan_says_that_its_numbers_are_those_of_one_variant(folder: Path) -> None:
+    planned = gradeline(folder, "plan", "suite.yaml", "--json").json
+    assert planned["present"]["calls"] == 3
+    assert planned["notes"][0].startswith("the suite makes 3 runs, one for each variant")
+
+
+def test_a_pair_may_be_two_variants(folder: Path) -> None:
+    judged = gradeline(
+        folder,
+        "pair",
+        "suite.yaml",
+        "--baseline",
+        "plain",
+        "--candidate",
+        "program",
+        "--judge",
+        "exact-match",
+        "--json",
+    )
+    assert judged.code == 0, judged.err
+    assert judged.json["run"]["name"] == "capitals [program against plain]"
+    assert judged.json["run"]["variant"] == "program"
+    assert "command:program" in gradeline(folder, "ledger").out
+    judge = ("--judge", "exact-match")
+    several = gradeline(folder, "pair", "suite.yaml", "--baseline", "m", "--candidate", "program", *judge)
+    assert several.code == 2
+    assert "'m' is 3 runs: plain@m, polite@m, program@m; name one of them" in several.err
+
+
+def test_letta_files_of_variants_are_read_back_as_their_responses(folder: Path) -> None:
+    gradeline(folder, "run", "suite.yaml", "--output", "out")
+    again = gradeline(folder, "run", "suite.yaml", "--cached", "out", "--json").json["runs"]
+    assert {one["run"]["variant"]: one["run"]["target"]["kind"] for one in again} == dict.fromkeys(
+        ("plain", "polite", "program"), "replay"
+    )
+
+
+def test_early_stopping_holds_for_each_variant(folder: Path) -> None:
+    gradeline(folder, "run", "suite.yaml", "--variant", "plain", "--name", "before")
+    ran = gradeline(folder, "run", "suite.yaml", "--baseline", "before", "--stop-early", "--json")
+    assert [one["run"]["variant"] for one in ran.json["runs"]] == ["plain", "polite", "program"]

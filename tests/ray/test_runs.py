@@ -178,3 +178,15 @@ def test_a_run_on_the_cluster_ends_once_its_comparison_is_decided(
     assert there["stopped"] == here["stopped"]
     assert there["verdict"]["gates"] == here["verdict"]["gates"]
     assert there["summary"]["responses"]["success"] < 400
+
+
+def test_each_variant_is_a_run_on_the_cluster(project: Project, on_cluster: tuple[str, ...]) -> None:
+    """Also one of another kind, whose worker loads no code of an agent."""
+    more = "variants: [{name: own}, {name: program, set: {target: {kind: command, command: [echo, q1]}}}]"
+    project.write(30, more=more)
+    ran = project.json("run", "suite.yaml", *on_cluster)
+    assert {one["run"]["variant"]: one["summary"]["graders"]["exact"]["passed"] for one in ran["runs"]} == {
+        "own": 30,
+        "program": 1,
+    }
+    assert len({one["run"]["group"] for one in ran["runs"]}) == 1

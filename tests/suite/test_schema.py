@@ -688,10 +688,30 @@ def test_the_schema_accepts_a_case_that_can_be_read(row: Any) -> None:
         ("target.models", "gpt"),
         ("target.models", ["gpt", "gpt"]),
         ("target.models", [""]),
+        ("variants", []),
+        ("variants", ["a"]),
+        ("variants", [{"set": {}}]),
+        ("variants", [{"name": "a", "sets": {}}]),
+        ("variants", [{"name": "a", "set": {"graders.exact.kind": "contains"}}]),
+        ("prompts", "a.md"),
+        ("prompts", [5]),
+        ("models", "gpt"),
     ],
 )
 def test_the_values_of_further_keys_are_checked(folder: Path, path: str, value: object) -> None:
     assert verdicts(folder, edited(PYTHON, path, value)) == (False, False)
+
+
+@pytest.mark.parametrize("value", [None, [{"name": "a"}], [{"name": "a", "set": {"target.timeout": 3}}]])
+def test_variants_are_accepted(folder: Path, value: object) -> None:
+    assert verdicts(folder, edited(PYTHON, "variants", value)) == (True, True)
+
+
+def test_models_may_be_next_to_the_target_but_not_in_it_too(folder: Path) -> None:
+    models = edited(PYTHON, "models", ["a", "b"])
+    assert verdicts(folder, models) == (True, True)
+    assert verdicts(folder, edited(models, "target.models", ["c"])) == (False, False)
+    assert verdicts(folder, edited(models, "target.model", "c")) == (False, False)
 
 
 def test_two_names_of_one_key_are_refused(folder: Path) -> None:

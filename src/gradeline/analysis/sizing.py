@@ -396,6 +396,9 @@ def _label_needs() -> Iterator[LabelNeed]:
 
 
 def _notes(suite: SuiteDefinition, runs: Sequence[Run], usage: _Usage, needs: _Needs) -> Iterator[str]:
+    variants = len(suite.run_variants())
+    if variants > 1:
+        yield f"the suite makes {variants:,} runs, one for each variant: calls, tokens, cost and time are those of one"
     if not runs:
         yield "tokens, cost and time are unknown: run the suite once, with --limit 20 for instance"
         return
