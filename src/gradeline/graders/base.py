@@ -130,6 +130,11 @@ class DeclaredGrader(Declaration[C], Grader):
         """Problems of the options that only files in the folder show; ``case`` is one of the cases to grade."""
         return iter(())
 
+    @classmethod
+    def class_for(cls, config: Mapping[str, Any]) -> type[DeclaredGrader[Any]]:  # noqa: ARG003 - few kinds have several
+        """The class that implements this kind with these options."""
+        return cls
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """The columns whose grades it reads from ``ctx.grades``; any makes ``grades`` one of its needs."""

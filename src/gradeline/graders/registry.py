@@ -33,8 +33,10 @@ BUILTINS = {
     "latency": "gradeline.graders.limits:LatencyGrader",
     "cost": "gradeline.graders.limits:CostGrader",
     "finish_reason": "gradeline.graders.finish_reason:FinishReasonGrader",
+    "checks_metric": "gradeline.graders.checks:ChecksMetricGrader",
     "formula": "gradeline.graders.formula:FormulaGrader",
     # Judges are a higher layer, imported when used.
+    "checks": "gradeline.judges.checks:ChecksGrader",
     "model_judge": "gradeline.judges.model_judge:ModelJudge",
     "panel": "gradeline.judges.panel:PanelGrader",
     "pairwise": "gradeline.judges.pairwise:PairwiseGrader",
@@ -89,7 +91,7 @@ def create(kind: str, config: Mapping[str, Any] | None = None) -> GraderProtocol
     if not issubclass(declaration, DeclaredGrader):
         return as_grader(declaration(config or {}), kind)
     declaration.check(config)
-    return declaration(config=config)
+    return declaration.class_for(config or {})(config=config)
 
 
 def default_extractor(kind: str) -> str:

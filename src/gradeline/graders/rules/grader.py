@@ -244,7 +244,7 @@ class Weighted(_Combinator, frozen=True, kw_only=True, tag="weighted"):
         return negated
 
     def _measure(self, path: str) -> Measure:
-        measures = [_measure(rule, f"{path}.weighted[{index}]") for index, rule in enumerate(self.rules)]
+        measures = [measure_rule(rule, f"{path}.weighted[{index}]") for index, rule in enumerate(self.rules)]
         total = sum(rule.weight for rule in self.rules)
 
         def measure(subject: Subject) -> _Share:
@@ -275,7 +275,8 @@ class _Share(NamedTuple):
 Measure = Callable[[Subject], _Share]
 
 
-def _measure(rule: Rule, path: str) -> Measure:
+def measure_rule(rule: Rule, path: str) -> Measure:
+    """The check of a rule, with the part of its weight that counts."""
     if isinstance(rule, Weighted):
         return rule.measure(path)
     check = rule.prepare(path)
@@ -320,11 +321,12 @@ def _read_list(data: object, path: str, problems: list[Problem], depth: int) -> 
     if depth > MAX_DEPTH:
         problems.append(Problem(path, f"is nested more than {MAX_DEPTH} levels deep"))
         return []
-    rules = [_read_rule(item, f"{path}[{index}]", problems, depth) for index, item in enumerate(data)]
+    rules = [read_rule(item, f"{path}[{index}]", problems, depth) for index, item in enumerate(data)]
     return [rule for rule in rules if rule is not None]
 
 
-def _read_rule(data: object, path: str, problems: list[Problem], depth: int) -> Rule | None:
+def read_rule(data: object, path: str, problems: list[Problem], depth: int = 1) -> Rule | None:
+    """One rule; None if it is faulty."""
     if not isinstance(data, Mapping):
         problems.append(Problem(path, f"expected a rule such as {{condition: contains, value: …}}, got {quote(data)}"))
         return None
@@ -463,7 +465,7 @@ class RulesGrader(DeclaredGrader[RulesConfig]):
         return cls.version if any(rule.weight == 0 for rule in options.rules) else 2
 
     def result(self, ctx: GradeContext) -> GradeResult:
-        long = len(ctx.submission) * len(self._rules) > _WATCHED_CHARS or self._nested
+        long = self._nested or len(ctx.submission) * len(self._rules) > _WATCHED_CHARS
         subject = Subject(ctx.submission, ctx, perf_counter_ns() if long else None)
         credit = 0.0
         failed: list[_Prepared] = []
@@ -495,8 +497,18 @@ class RulesGrader(DeclaredGrader[RulesConfig]):
         return missed < sum(1 for prepared in self._rules if prepared.rule.weight)
 
 
+def takes_long(text: str, rules: Sequence[Rule]) -> bool:
+    """Whether the time of checks must be measured."""
+    return len(text) * len(rules) > _WATCHED_CHARS or any(getattr(rule, "rules", ()) for rule in rules)
+
+
+def rule_name(rule: Rule) -> str:
+    """The rule in a few words."""
+    return f"not {rule.label}" if rule.negate else rule.label
+
+
 def _label(path: str, rule: Rule) -> str:
-    return f"{path} {'not ' if rule.negate else ''}{rule.label}"
+    return f"{path} {rule_name(rule)}"
 
 
 def _rationale(failed: list[_Prepared], subject: Subject, count: int) -> str:
