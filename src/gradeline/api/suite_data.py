@@ -46,7 +46,7 @@ class SuiteData(NamedTuple):
         """The suite, checked as a suite file is; `ConfigError` names every problem by its key path."""
         try:
             document = override(parse_document(json.dumps(self.data).encode(), "suite.json"), overrides)
-            suite = read_suite_document(document, self.folder / FILE)
+            suite = read_suite_document(document, self.folder / FILE, self.rows)
         except DocumentError as error:
             # the data has no lines that a person wrote
             placed = error.without_lines()

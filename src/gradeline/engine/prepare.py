@@ -208,11 +208,12 @@ class PreparedRun(NamedTuple):
         return {"kind": self.target.kind, "fingerprint": self.target.fingerprint, **self.target.shown}
 
     def run_graders(self) -> dict[str, RunGrader]:
+        judges = judges_by_column(self.graders)
         return {
             use.key: RunGrader(
                 use.grader.kind,
                 use.fingerprint,
-                _judges(use),
+                judges[use.key],
                 use.pass_threshold,
                 use.turns,
                 getattr(use.grader, "both_orders", False),
@@ -307,6 +308,15 @@ class PreparedRun(NamedTuple):
 
 def _judges(use: GraderUse) -> tuple[str, ...]:
     return use.grader.judges if isinstance(use.grader, AsyncGrader) else ()
+
+
+def judges_by_column(uses: Iterable[GraderUse]) -> dict[str, tuple[str, ...]]:
+    """The models that each column's scores come from; those of a column that is computed are those of its inputs."""
+    judges: dict[str, tuple[str, ...]] = {}
+    for use in uses:
+        inherited = (judge for name in use.inputs for judge in judges[name])
+        judges[use.key] = tuple(dict.fromkeys((*_judges(use), *inherited)))
+    return judges
 
 
 def _unchanged(dataset: Iterator[Sample], source: DatasetSource, before: object) -> Iterator[Sample]:

@@ -136,27 +136,11 @@ def has_judge(data: object) -> bool:
     return isinstance(data, list) and any(isinstance(item, dict) and "judge" in item for item in data)
 
 
-class ChecksOptions(Config, frozen=True, kw_only=True):
-    """How the checks of a case become a score."""
+class PassRule(NamedTuple):
+    """When the checks of a case pass together."""
 
-    mode: Annotated[
-        Literal["all", "any", "weighted"],
-        described("Pass if all checks hold (default), any holds, or the score reaches `threshold`."),
-    ] = "all"
-    threshold: Annotated[float, described("For mode weighted: minimum score to pass (default 0.5).", ge=0, le=1)] = 0.5
-    default: Annotated[
-        list[Any], described("Checks of cases that have none of their own (default: those are skipped).")
-    ] = msgspec.field(default_factory=list)
-    metrics: Annotated[
-        list[str] | None,
-        described("Metrics of the checks that get a column of their own (default: all that the cases name)."),
-    ] = None
-
-    def faults(self) -> Iterator[Problem]:
-        yield from super().faults()
-        problems: list[Problem] = []
-        read_checks(self.default, "default", problems)
-        yield from problems
+    mode: Literal["all", "any", "weighted"] = "all"
+    threshold: float = 0.5
 
 
 class CaseChecks:
@@ -220,7 +204,7 @@ class ChecksFailedError(GraderError):
         self.metadata = {"checks": [result.to_data() for result in results]}
 
 
-def grade_checks(options: ChecksOptions, results: Sequence[CheckResult]) -> GradeResult:
+def grade_checks(rule: PassRule, results: Sequence[CheckResult]) -> GradeResult:
     """The grade of a case from the results of its checks; `ChecksFailedError` if one that counts has none."""
     counted = [result for result in results if result.check.part.weight or result.check.part.required]
     broken = next((result for result in counted if result.score is None), None)
@@ -229,7 +213,7 @@ def grade_checks(options: ChecksOptions, results: Sequence[CheckResult]) -> Grad
     failed = [result for result in counted if result.outcome is not Outcome.PASS]
     fatal = any(result.check.part.required for result in failed)
     score = 0.0 if fatal else _share(results)
-    passed = not fatal and _passes(options, score, len(counted) - len(failed), len(counted))
+    passed = not fatal and _passes(rule, score, len(counted) - len(failed), len(counted))
     metadata = {"checks": [result.to_data() for result in results]}
     return GradeResult(score, _rationale(failed, len(counted)), metadata, passed)
 
@@ -240,10 +224,10 @@ def _share(results: Sequence[CheckResult]) -> float:
     return min(1.0, credit / total)
 
 
-def _passes(options: ChecksOptions, score: float, held: int, count: int) -> bool:
-    if options.mode == "weighted":
-        return score >= options.threshold
-    return held > 0 if options.mode == "any" else held == count
+def _passes(rule: PassRule, score: float, held: int, count: int) -> bool:
+    if rule.mode == "weighted":
+        return score >= rule.threshold
+    return held > 0 if rule.mode == "any" else held == count
 
 
 def _rationale(failed: Sequence[CheckResult], count: int) -> str:

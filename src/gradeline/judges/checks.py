@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any, Literal
 
+from msgspec import field
 from msgspec.structs import replace
 
 from gradeline.errors import CaseLeftOut, GraderError, MissingDataError, NeedsIsolationError, Outcome, Problem
@@ -15,18 +16,19 @@ from gradeline.graders.checks import (
     CaseCheck,
     CaseChecks,
     CheckResult,
-    ChecksOptions,
     JudgeCheck,
+    PassRule,
     grade_checks,
     read_checks,
 )
 from gradeline.graders.rules.base import Rule
 from gradeline.judges.base import JudgeGrader, gather_all
-from gradeline.judges.model_judge import ModelJudge
+from gradeline.judges.model_judge import ModelJudge, ModelJudgeConfig
 from gradeline.judges.options import ApiKeyEnv, BaseUrl, CallOptions, Model, Provider, Reasoning, model_faults
-from gradeline.model import GradeContext, GradeResult, MeteredResult, fingerprint
+from gradeline.model import GradeContext, GradeResult, MeteredResult, described, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
+from gradeline.model.llm import Budget, LLMAdapter
 from gradeline.model.response import total_usage
 
 _CRITERION = "Does the submission meet this criterion?\n\n{criterion}\n\nScore 1.0 if it does, 0.0 if it does not."
@@ -35,8 +37,21 @@ _NOT_SCORING = ("metrics", "provider", "model", "api_key_env", "max_retries", "t
 """Options that the fingerprint covers in another form, or that do not affect scores."""
 
 
-class ChecksConfig(ChecksOptions, CallOptions, frozen=True, kw_only=True):
+class ChecksConfig(CallOptions, frozen=True, kw_only=True):
     """Options of `ChecksGrader`."""
+
+    mode: Annotated[
+        Literal["all", "any", "weighted"],
+        described("Pass if all checks hold (default), any holds, or the score reaches `threshold`."),
+    ] = "all"
+    threshold: Annotated[float, described("For mode weighted: minimum score to pass (default 0.5).", ge=0, le=1)] = 0.5
+    default: Annotated[
+        list[Any], described("Checks of cases that have none of their own (default: those are skipped).")
+    ] = field(default_factory=list)
+    metrics: Annotated[
+        list[str] | None,
+        described("Metrics of the checks that get a column of their own (default: all that the cases name)."),
+    ] = None
 
     provider: Provider = "openai"
     model: Model = None
@@ -48,6 +63,13 @@ class ChecksConfig(ChecksOptions, CallOptions, frozen=True, kw_only=True):
         yield from super().faults()
         if self.model is not None:
             yield from model_faults(self.provider, self.model, self.base_url, self.api_key_env)
+        problems: list[Problem] = []
+        read_checks(self.default, "default", problems)
+        yield from problems
+
+    @property
+    def pass_rule(self) -> PassRule:
+        return PassRule(self.mode, self.threshold)
 
 
 class ChecksGrader(DeclaredGrader[ChecksConfig]):
@@ -68,15 +90,26 @@ class ChecksGrader(DeclaredGrader[ChecksConfig]):
         checks = case_checks(self.options, ctx)
         results = checks.run_rules(ctx)
         missing = {at: MissingDataError(f"the check {_NO_JUDGE}") for at, _ in checks.criteria}
-        return grade_checks(self.options, _complete(checks, results, missing))
+        return grade_checks(self.options.pass_rule, _complete(checks, results, missing))
 
 
 class JudgedChecksGrader(JudgeGrader[ChecksConfig]):
-    """`ChecksGrader` with a judge."""
+    """`ChecksGrader` with a judge. ``adapter`` replaces the configured model."""
 
     kind = ChecksGrader.kind
     name = ChecksGrader.name
     scoring_guide = ChecksGrader.scoring_guide
+
+    def __init__(
+        self,
+        grader_id: str | Mapping[str, Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        *,
+        adapter: LLMAdapter | None = None,
+        budget: Budget | None = None,
+    ) -> None:
+        super().__init__(grader_id, config, budget=budget)
+        self._adapter_override = adapter
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -93,8 +126,10 @@ class JudgedChecksGrader(JudgeGrader[ChecksConfig]):
     def _judge(self) -> ModelJudge:
         own = self.options
         config: dict[str, Any] = canonical_options(own)
-        config = {key: value for key, value in config.items() if key not in ChecksOptions.__struct_fields__}
-        judge = ModelJudge(self.grader_id, {**config, "prompt": _CRITERION}, budget=self.budget)
+        config = {key: value for key, value in config.items() if key in ModelJudgeConfig.__struct_fields__}
+        judge = ModelJudge(
+            self.grader_id, {**config, "prompt": _CRITERION}, adapter=self._adapter_override, budget=self.budget
+        )
         judge.resources = self.resources
         return judge
 
@@ -118,7 +153,7 @@ class JudgedChecksGrader(JudgeGrader[ChecksConfig]):
         judged = {at: answer.result for (at, _), answer in zip(checks.criteria, answers, strict=True)}
         usage = total_usage(answer.usage for answer in answers)
         try:
-            return MeteredResult(grade_checks(self.options, _complete(checks, results, judged)), usage)
+            return MeteredResult(grade_checks(self.options.pass_rule, _complete(checks, results, judged)), usage)
         except GraderError as error:
             return MeteredResult(error, usage)
 
@@ -131,7 +166,7 @@ class JudgedChecksGrader(JudgeGrader[ChecksConfig]):
             return await asyncio.to_thread(_rules_in_worker, checks, own, ctx)
 
 
-def case_checks(options: ChecksOptions, ctx: GradeContext) -> CaseChecks:
+def case_checks(options: ChecksConfig, ctx: GradeContext) -> CaseChecks:
     """The checks of a case, or those of the grader. Raises `CaseLeftOut` if there are none."""
     checks = CaseChecks.of(ctx)
     if checks is not None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradeline.errors import ConfigError, Problem
@@ -16,7 +17,7 @@ from gradeline.suite.case_ids import CaseIds
 from gradeline.suite.clusters import cluster_name
 from gradeline.suite.declaration import CaseEntry, keys_of
 from gradeline.suite.letta_dialects import CASE_VARIABLES, case_spelling, case_variables, key_names
-from gradeline.suite.problems import KeyPath, PositionOf, SourceError, SuiteProblem, problem_at
+from gradeline.suite.problems import KeyPath, PositionOf, SourceError, SuiteProblem, path_steps, problem_at
 
 _SPELLINGS = frozenset((*key_names("case", "input"), *key_names("case", "id")))
 _NOT_METADATA = frozenset(keys_of(CaseEntry)) - _SPELLINGS
@@ -37,8 +38,8 @@ class Row(msgspec.Struct, frozen=True):
     sample: Sample | None = None
     """Set where the row is so plain that it was decoded as one."""
 
-    def problem(self, message: str, *key: str) -> SuiteProblem:
-        """A problem of this row, or of one of its keys."""
+    def problem(self, message: str, *key: str | int) -> SuiteProblem:
+        """A problem of this row, or of the value at a key."""
         path = (*self.path, *key)
         return problem_at(self.position_of(path), path, message)
 
@@ -76,6 +77,7 @@ def read_sample(row: Row, ids: CaseIds, *, needs_input: bool = True) -> Sample:
             rubric=entry.rubric or None,
             rubric_path=entry.rubric_path or None,
             cluster=cluster_name(values.get("cluster")),
+            checks=entry.checks or UNSET,
             **variables,
         ),
         ids,
@@ -141,10 +143,11 @@ def _check(values: dict[str, Any], needs_input: bool) -> tuple[CaseEntry | None,
 
 
 def _placed(row: Row, data: dict[str, Any], names: dict[str, str], fault: Problem) -> SuiteProblem:
-    key = fault.path.lstrip(".").partition("[")[0]
-    if key in CASE_VARIABLES and data.get(key) is None:
+    key, *inner = path_steps(fault.path)
+    if key in CASE_VARIABLES and data.get(str(key)) is None:
         return row.problem(fault.message, "metadata", key)
-    return row.problem(fault.message, names.get(key, key))
+    place = inner if key == "checks" else ()
+    return row.problem(fault.message, names.get(str(key), key), *place)
 
 
 def _text(value: Any) -> str | list[str]:

@@ -15,6 +15,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gradeline.errors import Problem
 from gradeline.graders.base import DEFAULT_EXTRACTOR
+from gradeline.graders.checks import read_checks
 from gradeline.model import Config, described, quote
 from gradeline.model.run import TurnRule
 from gradeline.suite.case_condition import CONDITION
@@ -420,6 +421,14 @@ class CaseEntry(Config, frozen=True, kw_only=True, forbid_unknown_fields=False):
         dict[str, Any] | None, described("Values of placeholders in a rubric.", expected=MAPPING)
     ] = None
     extra_vars: Annotated[dict[str, Any] | None, described("Further values of letta-evals.", expected=MAPPING)] = None
+    checks: Annotated[
+        list[Any] | None,
+        described(
+            "Checks for this case only, for a grader of kind checks: rules as in custom-rules, or {judge: criterion};"
+            " each may have a weight, required, negate and a metric.",
+            expected="a list of checks such as {condition: contains, value: Paris} or {judge: is polite}",
+        ),
+    ] = None
     rubric: Annotated[str | None, described("Rubric for this case only.", expected="a string")] = None
     rubric_path: Annotated[str | None, described("File with the rubric for this case only.", expected="a string")] = (
         None
@@ -432,6 +441,12 @@ class CaseEntry(Config, frozen=True, kw_only=True, forbid_unknown_fields=False):
             elif len(self.input) != len(self.ground_truth):
                 turns = f"{len(self.input)} turn" + ("s" if len(self.input) != 1 else "")
                 yield Problem("ground_truth", f"has {len(self.ground_truth)} items for {turns} of input")
+        if self.checks is not None:
+            problems: list[Problem] = []
+            read_checks(self.checks, "checks", problems)
+            if not self.checks:
+                problems.append(Problem("checks", "is empty: write at least one check, or leave it out"))
+            yield from problems
         if self.rubric and self.rubric_path:
             yield Problem("rubric_path", "conflicts with rubric; keep one of them")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from gradeline.errors import ConfigError, Problem
@@ -60,6 +61,15 @@ class DocumentError(SourceError):
     def without_lines(self) -> DocumentError:
         """The same faults by key path only, for data that is in no file."""
         return DocumentError(problem.without_line() for problem in self.suite_problems)
+
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
+
+
+def path_steps(path: str) -> Iterator[str | int]:
+    """The keys and indexes of a path such as ``rules[0].value``."""
+    for name, index in _STEP.findall(path):
+        yield name or int(index)
 
 
 def show_path(path: KeyPath) -> str:

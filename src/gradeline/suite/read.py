@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,9 +13,11 @@ from msgspec.structs import replace
 from gradeline import extractors, graders, targets
 from gradeline.errors import ConfigError, Problem, UnknownNameError, closest_match
 from gradeline.graders.case_values import is_reference
+from gradeline.graders.checks import metrics_of
 from gradeline.graders.registry import ALIASES
 from gradeline.model import Config, Sample, quote, read_struct
 from gradeline.model.config import Reader
+from gradeline.suite.case_checks import CHECKS, ChecksInDataset, checks_faults, metric_columns, read_checks_of
 from gradeline.suite.case_condition import condition_faults
 from gradeline.suite.case_ids import CaseIdScheme
 from gradeline.suite.clusters import ClusterPath
@@ -47,7 +48,15 @@ from gradeline.suite.letta_dialects import (
     rewrite_suite,
     target_kind,
 )
-from gradeline.suite.problems import DocumentError, KeyPath, SourcePosition, SuiteProblem, show_path
+from gradeline.suite.problems import (
+    DocumentError,
+    KeyPath,
+    SourceError,
+    SourcePosition,
+    SuiteProblem,
+    path_steps,
+    show_path,
+)
 from gradeline.suite.spec import CodeReference, GraderSpec, SuiteDefinition, TargetSpec, Variant, joined_name
 from gradeline.suite.variants import DeclaredVariant, declared_variants
 from gradeline.usercode.decorators import Mark, MarkedFunctionInFile, find_marked_functions, name_conflict
@@ -55,7 +64,6 @@ from gradeline.usercode.process_control import GRADER_MEMORY, parse_size
 from gradeline.verdict import Gate, read_gate
 
 _KEYS = (*keys_of(SuiteFile), *(alias.spelling for alias in aliases_of("suite")))
-_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 _SHARED_KEYS = ("timeout", "memory")
 """Keys of every grader that are options of some kinds."""
 _PRICE = "a mapping such as {input: 0.15, output: 0.60} in US dollars per million tokens"
@@ -84,7 +92,7 @@ def without_line(reference: CodeReference) -> CodeReference:
 
 def locate(problem: Problem, file: str) -> SuiteProblem:
     """The problem with the position of its key path in the suite file, where it has one."""
-    steps = tuple(_steps(problem.path))
+    steps = tuple(path_steps(problem.path))
     if steps and steps[0] in keys_of(SuiteFile) and file:
         try:
             document = read_document(Path(file))
@@ -102,9 +110,12 @@ def read_suite(path: Path, overrides: Sequence[str] = ()) -> SuiteDefinition:
     return read_suite_document(override(read_document(path), overrides), path.resolve())
 
 
-def read_suite_document(document: SuiteDocument, file: Path) -> SuiteDefinition:
-    """The suite in a document; its relative paths start at the folder of ``file``, which need not exist."""
-    return _Reader(document, file).suite()
+def read_suite_document(document: SuiteDocument, file: Path, cases: Sequence[object] | None = None) -> SuiteDefinition:
+    """The suite in a document; its relative paths start at the folder of ``file``, which need not exist.
+
+    ``cases`` are the rows of its dataset, if they are not in the document.
+    """
+    return _Reader(document, file, cases).suite()
 
 
 _OF_TARGET = "$target."
@@ -113,8 +124,9 @@ _READABLE = ("tools", "response_schema")
 
 
 class _Reader:
-    def __init__(self, document: SuiteDocument, file: Path) -> None:
+    def __init__(self, document: SuiteDocument, file: Path, cases: Sequence[object] | None) -> None:
         self._document = document
+        self._cases = cases
         self._rewritten = rewrite_suite(document.data)
         self._data = self._rewritten.data
         self._file = file
@@ -128,8 +140,11 @@ class _Reader:
         models = self._models(environment)
         target = self._target(DeclaredVariant(None, dict(self._mapping("target")), {}), environment, models)
         variants = self._variants(target, environment, models)
-        specs = self._graders(target)
         keys = list(map(str, self._mapping("graders")))
+        dataset = self._dataset(target)
+        source = dataset if self._cases is None else replace(dataset, rows=self._cases)
+        specs = self._with_metrics(self._graders(target), keys, source)
+        keys += [spec.key for spec in specs if spec.key not in keys]
         self._check_inputs(specs, keys)
         reward = self._reward(keys)
         if reward is not None:
@@ -137,7 +152,6 @@ class _Reader:
         gate = self._gate(keys)
         primary = self._primary(keys)
         cluster = self._cluster()
-        dataset = self._dataset(target)
         if isinstance(setup := self._data.get("setup_script"), str):
             self._refer("suite_setup", setup, ("setup_script",))
         self._check_name_conflicts()
@@ -191,7 +205,7 @@ class _Reader:
     def _take(self, found: Iterable[Problem], prefix: KeyPath) -> None:
         """Report problems whose paths start after ``prefix``."""
         for problem in found:
-            self._fault((*prefix, *_steps(problem.path)), problem.message)
+            self._fault((*prefix, *path_steps(problem.path)), problem.message)
 
     def _read(
         self, kind: type[S], data: object, path: KeyPath, readers: Mapping[str, Reader] | None = None
@@ -280,7 +294,7 @@ class _Reader:
         reading = read_gate(written, keys)
         self._take(reading.problems, ("gate",))
         for warning in reading.warnings:
-            self._warn(("gate", *_steps(warning.path)), warning.message)
+            self._warn(("gate", *path_steps(warning.path)), warning.message)
         return reading.gate
 
     def _primary(self, keys: Sequence[str]) -> tuple[str, ...]:
@@ -348,7 +362,7 @@ class _Reader:
             return TargetSpec(kind="")
         substituted = substitute(written, environment, self._position, ("target",))
         for problem in substituted.problems:
-            path = self._rewritten.written(tuple(_steps(problem.path)))
+            path = self._rewritten.written(tuple(path_steps(problem.path)))
             self._problems.append(problem._replace(path=show_path(path)))
         entry = {key: value for key, value in substituted.tree.items() if key in keys_of(TargetEntry)}
         config = {key: value for key, value in substituted.tree.items() if key not in entry}
@@ -393,6 +407,48 @@ class _Reader:
     def _graders(self, target: TargetSpec) -> list[GraderSpec]:
         specs = [self._grader(key, entry, target) for key, entry in self._mapping("graders").items()]
         return [spec for spec in specs if spec is not None]
+
+    def _with_metrics(
+        self, specs: list[GraderSpec], keys: Sequence[str], source: DatasetSource
+    ) -> list[GraderSpec]:
+        """The graders, with a column for each metric that the checks of the cases name."""
+        own = [spec for spec in specs if spec.kind == CHECKS]
+        if not own:
+            if self._first_case is not None and self._first_case.checks:
+                self._warn(("graders",), "the cases have checks, and no grader is of kind checks: they have no effect")
+            return specs
+        found = self._checks_of_cases(source)
+        for spec in own:
+            path: KeyPath = ("graders", spec.key)
+            for fault in checks_faults(spec, found):
+                self._fault((*path, *path_steps(fault.path)), fault.message)
+            named = spec.config.get("metrics")
+            default = spec.config.get("default")
+            metrics = dict.fromkeys((*found.metrics, *metrics_of(default)) if named is None else named)
+            for column in metric_columns(spec, metrics, specs):
+                if column.key in keys or column.key in {one.key for one in specs}:
+                    message = f"{quote(column.key)} is a metric of checks and also a grader; rename one of them"
+                    self._fault(path, message)
+                else:
+                    specs.append(column)
+            if found.without and not default and spec.when is None:
+                total = found.with_checks + found.without
+                self._warn(
+                    path,
+                    f"{found.without:,} of {total:,} cases have no checks: they are skipped and count as without a"
+                    " score; give them checks, set default, or limit the grader with when: checks",
+                )
+        return specs
+
+    def _checks_of_cases(self, source: DatasetSource) -> ChecksInDataset:
+        try:
+            if not source.hub_datasets:  # those are not downloaded yet
+                return read_checks_of(open_dataset(source, position_of=self._position))
+        except SourceError as error:
+            self._problems += error.suite_problems
+        except (ConfigError, OSError):
+            pass  # reported with the dataset
+        return ChecksInDataset()
 
     def _check_inputs(self, specs: Sequence[GraderSpec], keys: Sequence[str]) -> None:
         """Report inputs that are no graders, and graders that are computed from themselves."""
@@ -550,7 +606,7 @@ class _Reader:
                 options[name] = entry[name]
         reading = declaration.read(options, "")
         for problem in (*reading.problems, *reading.unknown):
-            key = str(next(_steps(problem.path), ""))
+            key = str(next(path_steps(problem.path), ""))
             if problem in reading.unknown and key not in nested and not closest_match(key, declaration.option_names()):
                 problem = problem._replace(message=_misspelt(key) or problem.message)
             self._take([problem], (*path, "config") if key in nested else path)
@@ -566,7 +622,7 @@ class _Reader:
         if type(grader).config_issues is graders.DeclaredGrader.config_issues:
             return
         for problem, fatal in grader.config_issues(self._file.parent, self._first_case):
-            steps = tuple(_steps(problem.path))
+            steps = tuple(path_steps(problem.path))
             place = (*path, "config", *steps) if steps and steps[0] in nested else (*path, *steps)
             if fatal:
                 self._fault(place, problem.message)
@@ -600,11 +656,6 @@ def _no_grader(name: str, known: Sequence[str]) -> str:
     near = closest_match(name, known)
     hint = f"did you mean {near!r}?" if near else f"the graders are {', '.join(known)}"
     return f"no grader {quote(name)}; {hint}"
-
-
-def _steps(path: str) -> Iterator[str | int]:
-    for name, index in _STEP.findall(path):
-        yield name or int(index)
 
 
 def _misspelt(key: str) -> str | None:
