@@ -26,12 +26,13 @@ from gradeline.service.run_access import DATA_TARGETS, ServiceEgress, check_grad
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
 from gradeline.service.test_cases import CaseFilter, TestCases
+from gradeline.suite.case_checks import CHECKS, checks_faults, options_of, read_checks_of, with_metrics
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.columns import column_faults
 from gradeline.suite.dataset import open_dataset
 from gradeline.suite.declaration import SuiteFile, default_of
 from gradeline.suite.letta_dialects import key_names, target_kind
-from gradeline.suite.spec import TARGET_KEYS
+from gradeline.suite.spec import TARGET_KEYS, GraderSpec
 from gradeline.suite.stored import with_variables
 from gradeline.suite.variants import is_file_name, unchecked_variants
 from gradeline.targets.registry import is_plugin
@@ -98,6 +99,7 @@ class SuiteBuilder:
         samples = self._samples(document, rows) if isinstance(rows, list) else self._select_cases(request, tag)
         samples = _clustered(samples, document.get("cluster"))
         document["dataset"] = []
+        document["graders"] = _with_metrics(document["graders"], samples)
         document["target"] = self._target(document.get("target"), request, caller)
         self._check_variants(document, request, caller)
         check_graders(document["graders"], self._egress, self._secrets, caller, self._settings.allow_grader)
@@ -290,6 +292,18 @@ def _inline_prompt(prompt: object, place: str) -> object:
         reason = "names a file, and files are not read over REST; send the text itself, as {text: …}"
         raise ServiceError(Code.INVALID_INPUT, f"Field {place!r} {reason}")
     return {"text": prompt} if isinstance(prompt, str) else prompt
+
+
+def _with_metrics(entries: Mapping[str, Any], samples: Iterable[Sample]) -> dict[str, Any]:
+    """The graders of a suite; those of kind checks with the metrics that the cases name."""
+    chosen = {key: entry for key, entry in entries.items() if entry.get("kind", entry.get("type")) == CHECKS}
+    if not chosen:
+        return dict(entries)
+    found = read_checks_of(samples)
+    for key, entry in chosen.items():
+        for path, message in checks_faults(GraderSpec(key=key, kind=CHECKS, config=options_of(entry)), found):
+            raise ServiceError(Code.INVALID_GRADER, f"Field 'graders.{key}.{path}': {message}")
+    return {**entries, **{key: with_metrics(entry, found) for key, entry in chosen.items()}}
 
 
 def _clustered(samples: list[Sample], cluster: object) -> list[Sample]:

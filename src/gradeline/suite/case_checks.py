@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from gradeline.errors import Problem, closest_match
 from gradeline.graders.checks import has_judge, metrics_of
@@ -69,3 +69,20 @@ def checks_faults(spec: GraderSpec, found: ChecksInDataset) -> Iterator[Problem]
             yield Problem("metrics", f"has no {quote(metric)}, which a check names; {hint}")
     if len(named) > MAX_METRICS:
         yield Problem("metrics", f"the checks name more than {MAX_METRICS} metrics; use fewer names")
+
+
+def options_of(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a grader as written, inside ``config`` or next to it."""
+    config = entry.get("config")
+    return {**(config if isinstance(config, Mapping) else {}), **{key: entry[key] for key in entry if key != "config"}}
+
+
+def with_metrics(entry: Mapping[str, Any], found: ChecksInDataset) -> dict[str, Any]:
+    """The entry of a grader of kind checks that names its metrics, so that a suite without its cases has them too."""
+    options = options_of(entry)
+    if options.get("metrics") is not None:
+        return dict(entry)
+    metrics = list(dict.fromkeys((*found.metrics, *metrics_of(options.get("default")))))
+    if isinstance(entry.get("config"), Mapping):
+        return {**entry, "config": {**entry["config"], "metrics": metrics}}
+    return {**entry, "metrics": metrics}
