@@ -21,6 +21,7 @@ PARTS = (
     "startup",
     "overhead",
     "early",
+    "checks",
     "concurrency",
     "reused_connections",
     "memory",
