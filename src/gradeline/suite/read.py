@@ -408,9 +408,7 @@ class _Reader:
         specs = [self._grader(key, entry, target) for key, entry in self._mapping("graders").items()]
         return [spec for spec in specs if spec is not None]
 
-    def _with_metrics(
-        self, specs: list[GraderSpec], keys: Sequence[str], source: DatasetSource
-    ) -> list[GraderSpec]:
+    def _with_metrics(self, specs: list[GraderSpec], keys: Sequence[str], source: DatasetSource) -> list[GraderSpec]:
         """The graders, with a column for each metric that the checks of the cases name."""
         own = [spec for spec in specs if spec.kind == CHECKS]
         if not own:
