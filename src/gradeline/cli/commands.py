@@ -36,6 +36,7 @@ COMMANDS = {
     "keys": "gradeline.cli.keys:keys",
     "secrets": "gradeline.cli.secrets:secrets",
     "store": "gradeline.cli.store:store",
+    "import": "gradeline.cli.imports:import_command",
     "dataset": "gradeline.cli.dataset:dataset",
     "grade": "gradeline.cli.grade:grade",
     "schema": "gradeline.cli.init:schema",

@@ -1,0 +1,177 @@
+"""The kinds of sources that can be imported, and how the kind of a file is detected."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+from msgspec import Struct
+
+from gradeline.errors import ConfigError, Problem, closest_match
+from gradeline.importers.output import ImportOutput, Progress, require_new_folder
+from gradeline.importers.report import ImportReport
+from gradeline.model import Run, Storage, quote
+from gradeline.suite.document import read_document
+
+_NAME = re.compile(r'"([A-Za-z_]{1,40})"\s*+:')
+HEAD_BYTES = 256 * 1024
+"""What detection reads of a file."""
+
+
+class ImportOptions(Struct, frozen=True):
+    """Options of an import."""
+
+    kind: str | None = None
+    """The kind of source; None: detected."""
+    input_path: str | None = None
+    """JMESPath of a case's input, for sources whose inputs are any JSON."""
+    expected_path: str | None = None
+    """JMESPath of a case's expected value."""
+    name: str | None = None
+    """Name of the suite and its runs; None: the source's."""
+
+
+class Source:
+    """A file or folder to import. Detection reads only its names and the first bytes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            raise ConfigError(Problem("SOURCE", f"{path} does not exist"))
+
+    @cached_property
+    def head(self) -> str:
+        """The first characters of a file; empty for a folder."""
+        if self.path.is_dir():
+            return ""
+        try:
+            with self.path.open("rb") as file:
+                return file.read(HEAD_BYTES).decode("utf-8-sig", errors="replace")
+        except OSError as error:
+            raise ConfigError(Problem("SOURCE", f"cannot read {self.path}: {error.strerror}")) from None
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of the entries of a folder or a ZIP archive, without those of subfolders."""
+        if self.path.is_dir():
+            return frozenset(entry.name for entry in self.path.iterdir())
+        if not zipfile.is_zipfile(self.path):
+            return frozenset()
+        try:
+            with zipfile.ZipFile(self.path) as archive:
+                return frozenset(archive.namelist()[:10_000])
+        except (OSError, zipfile.BadZipFile):
+            return frozenset()
+
+    @cached_property
+    def first_row(self) -> Mapping[str, Any]:
+        """The first object of a JSON or JSON Lines file, or of a JSON list, or the start of a YAML mapping.
+
+        Empty if there is none, or if a JSON document is larger than what detection reads.
+        """
+        text = self.head.lstrip()
+        if not text:
+            return {}
+        text = text[1:].lstrip() if text.startswith("[") else text
+        try:
+            value, _ = json.JSONDecoder().raw_decode(text)
+        except (ValueError, RecursionError):
+            value = self._yaml if self.path.suffix in {".yaml", ".yml"} else None
+        return value if isinstance(value, dict) else {}
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """The keys of `first_row`; of a JSON document that is too large for detection, the names in its first bytes."""
+        return frozenset(map(str, self.first_row)) or frozenset(_names_in(self.head))
+
+    @property
+    def _yaml(self) -> object:
+        try:
+            return read_document(self.path).data
+        except ConfigError:
+            return None
+
+
+def _names_in(text: str) -> set[str]:
+    return set(_NAME.findall(text))
+
+
+class Importer(Protocol):
+    """A module of an importer."""
+
+    def matches(self, source: Source) -> bool:
+        """Whether the source looks like this kind."""
+
+    def read(self, source: Source, options: ImportOptions, output: ImportOutput) -> None:
+        """Read the source and write what it became; `ConfigError` if it cannot be read at all."""
+
+
+class ImportKind(NamedTuple):
+    """A kind of source."""
+
+    name: str
+    module: str
+    description: str
+
+
+_KINDS = (
+    ImportKind("lm-eval", "gradeline.importers.lm_eval", "samples_*.jsonl of lm-evaluation-harness, or their folder"),
+)
+KINDS: Mapping[str, ImportKind] = {kind.name: kind for kind in _KINDS}
+"""The kinds in the order in which detection tries them."""
+
+
+class ImportResult(NamedTuple):
+    """A finished import."""
+
+    report: ImportReport
+    folder: Path
+    written: Sequence[str]
+    runs: Sequence[Run]
+
+
+def run_import(
+    path: Path,
+    folder: Path,
+    options: ImportOptions,
+    open_storage: Callable[[], Storage],
+    progress: Progress = lambda *_: None,
+) -> ImportResult:
+    """Import a source into a new folder, and its results into a store, which is only opened if there are any.
+
+    Code in the source is never executed.
+    """
+    require_new_folder(folder)
+    source = Source(path)
+    kind = _kind(source, options)
+    report = ImportReport(path.name, kind.name)
+    with ExitStack() as stack:
+        output = stack.enter_context(ImportOutput(folder, report, open_storage, progress))
+        _importer(kind).read(source, options, output)
+    return ImportResult(report, folder, output.written, output.runs)
+
+
+def _kind(source: Source, options: ImportOptions) -> ImportKind:
+    names = ", ".join(KINDS)
+    if options.kind is not None:
+        kind = KINDS.get(options.kind)
+        if kind is None:
+            near = closest_match(options.kind, KINDS)
+            hint = f"did you mean {near!r}?" if near else f"use one of {names}"
+            raise ConfigError(Problem("--from", f"no kind {quote(options.kind)}; {hint}"))
+        return kind
+    for kind in KINDS.values():
+        if _importer(kind).matches(source):
+            return kind
+    raise ConfigError(Problem("SOURCE", f"{source.path} is of no kind that is detected; name it with --from: {names}"))
+
+
+def _importer(kind: ImportKind) -> Importer:
+    return cast(Importer, import_module(kind.module))
