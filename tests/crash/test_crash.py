@@ -242,7 +242,8 @@ class TestResumes:
         (winner,) = [end for end in ends if end.code == 0]
         refused = [end for end in ends if end is not winner]
         assert [(end.code, end.out) for end in refused] == [(2, "")] * 2
-        assert all("is still running, in process" in end.err or "taken by another" in end.err for end in refused)
+        assert all("is still running, in process" in end.err or "claimed by another" in end.err for end in refused)
+        assert not any("when this is fixed" in end.err for end in refused)
         rig.check_calls(first)
         rig.check_finished(winner)
 

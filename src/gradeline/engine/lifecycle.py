@@ -38,6 +38,10 @@ WriterFactory: TypeAlias = "Callable[[Storage], StoreWriter]"
 """Creates the writer for the rows of one run; it can be sent to other processes."""
 
 
+class RunClaimedError(ConfigError):
+    """Another process executes the run; there is nothing to fix."""
+
+
 class RunLock(Protocol):
     """Claims a run, so that one process works on it."""
 
@@ -66,7 +70,7 @@ class ProcessLock:
         me, wanted = this_process(), self._run
         run = self._storage.claim_run(wanted.id, me, wanted.owner) or self._storage.claim_run(wanted.id, me, me)
         if run is None:
-            raise ConfigError(Problem(wanted.id, "was claimed by another process at the same moment, and runs there"))
+            raise RunClaimedError(Problem(wanted.id, "was claimed by another process at the same moment, and runs there"))
         if isinstance(self._storage, SharedStorage):
             self._heartbeat = _Heartbeat(self._storage, run.id)
         return run
@@ -314,6 +318,8 @@ async def execute_run(
             try:
                 with early_stopping(storage, task, observer.stop) as (task, stop):
                     return await engine(storage, prepared, task, stop)
+            except RunClaimedError:
+                raise
             except ConfigError:
                 observer.warn(f"when this is fixed, {how_to_continue(run.id, storage, observer.store)}")
                 raise
