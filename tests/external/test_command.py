@@ -261,8 +261,8 @@ def test_a_process_is_replaced_after_each_way_to_fail(tmp_path: Path) -> None:
     if text == "die": os._exit(3)
     if text == "hang": time.sleep(100)
     if text == "noise": print("loading", flush=True)
-    if text == "twice": print('{"score": 1}')
-    print(json.dumps({"score": 1, "metadata": {"pid": os.getpid()}}), flush=True)
+    extra = '{"score": 1}\\n' if text == "twice" else ""
+    os.write(1, (extra + json.dumps({"score": 1, "metadata": {"pid": os.getpid()}}) + "\\n").encode())
 """
     )
     grader = python(tmp_path, code, protocol="jsonl", processes=1, timeout=1.0, env=MARK)
