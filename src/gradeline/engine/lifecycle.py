@@ -70,7 +70,8 @@ class ProcessLock:
         me, wanted = this_process(), self._run
         run = self._storage.claim_run(wanted.id, me, wanted.owner) or self._storage.claim_run(wanted.id, me, me)
         if run is None:
-            raise RunClaimedError(Problem(wanted.id, "was claimed by another process at the same moment, and runs there"))
+            problem = Problem(wanted.id, "was claimed by another process at the same moment, and runs there")
+            raise RunClaimedError(problem)
         if isinstance(self._storage, SharedStorage):
             self._heartbeat = _Heartbeat(self._storage, run.id)
         return run
