@@ -107,8 +107,10 @@ class TestGzip:
         with pytest.raises(DatasetError, match=r"a.jsonl.gz:2: not JSON"):
             inputs("a.jsonl.gz", folder)
 
-    @pytest.mark.parametrize("packed", [b"no gzip", gzip.compress(b'{"input": "x"}\n' * 100)[:-12]])
-    def test_what_is_no_complete_gzip_is_refused(self, folder: Path, packed: bytes) -> None:
+    @pytest.mark.parametrize(
+        "packed", [b"no gzip", gzip.compress(b'{"input": "x"}\n' * 100)[:-12]], ids=["other bytes", "truncated"]
+    )
+    def test_an_incomplete_gzip_file_is_refused(self, folder: Path, packed: bytes) -> None:
         (folder / "a.jsonl.gz").write_bytes(packed)
         with pytest.raises(DatasetError, match=r"a.jsonl.gz: is not a complete gzip file"):
             inputs("a.jsonl.gz", folder)
