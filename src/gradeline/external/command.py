@@ -39,7 +39,7 @@ _ERROR_TYPES = {"connect": "crashed"}
 """The error types of programs that grades do not have."""
 
 
-class CommandConfig(Config, frozen=True, kw_only=True):
+class CommandGraderConfig(Config, frozen=True, kw_only=True):
     """Options of `CommandGrader`."""
 
     command: Annotated[
@@ -103,7 +103,7 @@ class CommandConfig(Config, frozen=True, kw_only=True):
             yield Problem("memory", str(error))
 
 
-class CommandGrader(ExternalGrader[CommandConfig]):
+class CommandGrader(ExternalGrader[CommandGraderConfig]):
     """Runs a program for each case: JSON on standard input, JSON on standard output.
 
     It gets ``{sample, submission, response, config}`` and writes ``{score | passed, rationale?, metadata?}``; its

@@ -37,7 +37,7 @@ class CaseIds:
     def _content_id(self, sample: Sample) -> str:
         """A digest of the input: it stays when rows are moved, or when the expected value is corrected.
 
-        Cases with the same input are told apart by their expected value, and equal ones by their order.
+        Cases with the same input are distinguished by their expected value, and equal ones by their order.
         """
         name = _digest(sample.input)
         if self._seen.add(name):

@@ -28,7 +28,7 @@ _SHORTEST_LEAK = 4
 _SPACES = re.compile(r"\s+")
 
 
-class Finding(msgspec.Struct, frozen=True):
+class DatasetFinding(msgspec.Struct, frozen=True):
     """Something that a person should look at."""
 
     kind: str
@@ -49,7 +49,7 @@ class DatasetReport(msgspec.Struct, frozen=True):
     """Cases that are named by their content or their number."""
     complete: bool
     """False if a fault ended the reading."""
-    findings: tuple[Finding, ...]
+    findings: tuple[DatasetFinding, ...]
 
 
 def check_dataset(source: DatasetSource, progress: Callable[[int], None] = lambda _: None) -> DatasetReport:
@@ -147,7 +147,7 @@ class _Check:
             if isinstance(value, str) and not value.strip() and name not in ("input", "ground_truth"):
                 self._empty[name] += 1
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[DatasetFinding]:
         """Everything that was found, the gravest first."""
         yield from self._finding("invalid", "cases are invalid: a run would refuse the dataset")
         yield from self._finding("checks", "faults in the checks of cases")
@@ -155,23 +155,23 @@ class _Check:
         yield from self._finding("duplicate", "cases have the same content as an earlier one: they count twice")
         near = near_duplicate_warning(self._first)
         if near is not None:
-            yield Finding("near_duplicate", near.removeprefix("dataset: "), len(self._first))
+            yield DatasetFinding("near_duplicate", near.removeprefix("dataset: "), len(self._first))
         yield from self._finding("empty input", "cases have an input of white space only")
         if self._without_truth < self.cases:
             yield from self._finding("empty ground_truth", "cases have no expected value, but others have one")
         for name, count in self._empty.items():
-            yield Finding("empty", f"{count:,} cases have an empty {quote(name)}", count)
+            yield DatasetFinding("empty", f"{count:,} cases have an empty {quote(name)}", count)
         yield from self._finding("leak", "cases have their expected value in the input")
         for name, counts in self._types.items():
             if len(counts) > 1:
                 kinds = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
                 rarer = counts.total() - max(counts.values())
-                yield Finding("mixed_types", f"{quote(name)} has values of several types: {kinds}", rarer)
+                yield DatasetFinding("mixed_types", f"{quote(name)} has values of several types: {kinds}", rarer)
 
-    def _finding(self, kind: str, what: str) -> Iterator[Finding]:
+    def _finding(self, kind: str, what: str) -> Iterator[DatasetFinding]:
         count = self._found[kind]
         if count:
-            yield Finding(kind.partition(" ")[0], f"{count:,} {what}", count, tuple(self._examples[kind]))
+            yield DatasetFinding(kind.partition(" ")[0], f"{count:,} {what}", count, tuple(self._examples[kind]))
 
 
 def _type(value: object) -> str:

@@ -1,7 +1,7 @@
 """Datasets of the Hugging Face Hub: the Parquet files of its branch ``refs/convert/parquet``, downloaded once.
 
 A revision is a commit of that branch. The listing of a commit has the digest of each file, so a file in the cache is
-the file that was asked for, whoever wrote it there.
+the requested file, whichever process wrote it.
 """
 
 from __future__ import annotations
