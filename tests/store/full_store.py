@@ -5,12 +5,12 @@ from __future__ import annotations
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.model.observation import Observation
 from gradeline.service.auth import Caller, KeyScope
-from gradeline.service.labels import HumanVerdict
 from gradeline.service.secrets import Binding
 from gradeline.service.service import PARTS, build_service
 from gradeline.service.settings import ServeSettings
 from gradeline.store.backup import TableCopy
 from gradeline.store.database import SharedStorage, Transaction, tables_of
+from gradeline.store.labels import HumanVerdict
 
 MASTER_KEY = b"a master key of the tests, long enough"
 SECRET = "sk-secret-of-the-tests"

@@ -34,6 +34,7 @@ _WORST = (
     TableColumn(""),
     TableColumn("why", wraps=True),
 )
+_LABEL_FIELDS = ("grader", "verdict", "score", "reason", "author", "at")
 _MAX_TRACEBACKS = 2
 _MAX_LINES = 15
 _MAX_LINE = 300
@@ -109,7 +110,7 @@ def _print_runs(settings: CliSettings, runs: list[Run], sizes: dict[str, RunUsag
 
 @click.command()
 @run_or_latest
-@click.option("--records", is_flag=True, help="Print the records, one JSON object per line.")
+@click.option("--records", is_flag=True, help="Print the records with their labels, one JSON object per line.")
 @global_options
 def show(run_name: str, records: bool) -> None:
     """Show a stored run: verdict, graders and worst cases.
@@ -130,10 +131,30 @@ def show(run_name: str, records: bool) -> None:
 
 
 def _write_records(storage: Storage, found: Run, file: IO[str]) -> None:
+    import msgspec
+
     from gradeline.model import to_json
 
+    labels = _labels_of(storage, found)
     for record in storage.records(found.id):
-        file.write(to_json(record) + "\n")
+        text = to_json(record)
+        own = labels.get((record.case, record.repeat))
+        if own is not None:
+            text = f'{text[:-1]},"labels":{msgspec.json.encode(own).decode()}}}'
+        file.write(f"{text}\n")
+
+
+def _labels_of(storage: Storage, run: Run) -> dict[tuple[str, int], list[dict[str, object]]]:
+    """The labels of a run by case and repeat."""
+    from gradeline.store.database import SharedStorage
+    from gradeline.store.labels import has_label_tables, labels_of_run
+
+    found: dict[tuple[str, int], list[dict[str, object]]] = {}
+    if isinstance(storage, SharedStorage) and has_label_tables(storage.database.read):
+        for label in labels_of_run(storage.database.read, run.id):
+            shown = {name: getattr(label, name) for name in _LABEL_FIELDS}
+            found.setdefault((label.case, label.repeat), []).append(shown)
+    return found
 
 
 class WorstCase(NamedTuple):

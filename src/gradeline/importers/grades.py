@@ -48,6 +48,14 @@ def imported_grade(
     return Grade(grader.kind, grader.fingerprint, outcome, value, passes, text, data)
 
 
+def not_graded(grader: RunGrader) -> Grade:
+    """The grade of a grader that did not grade this response, such as one of which the source has only labels.
+
+    It has no score and is outside the grader's coverage.
+    """
+    return Grade(grader.kind, grader.fingerprint, Outcome.NOT_APPLICABLE, rationale="the source has no grade")
+
+
 def _without_score(grader: RunGrader, reason: str, rationale: str | None, metadata: dict[str, Any]) -> Grade:
     error = ErrorInfo("no_score", reason, Fault.GRADER)
     return Grade(grader.kind, grader.fingerprint, Outcome.ERROR, None, None, rationale, metadata, error)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
@@ -18,9 +19,32 @@ from msgspec.json import encode
 
 from gradeline.engine.definition import RunDefinition, RunOptions
 from gradeline.errors import ConfigError, Problem
+from gradeline.importers.grades import not_graded
 from gradeline.importers.report import ImportReport
-from gradeline.model import Grade, Response, ResponseKey, Run, RunGrader, Sample, Storage, clean_data, to_json
+from gradeline.model import (
+    Grade,
+    Response,
+    ResponseKey,
+    Run,
+    RunGrader,
+    Sample,
+    Storage,
+    clean_data,
+    clean_text,
+    to_json,
+)
 from gradeline.model.files import atomic_path
+from gradeline.rest_types import utc_timestamp
+from gradeline.store.database import SharedStorage, Transaction
+from gradeline.store.labels import (
+    HumanVerdict,
+    LabelKey,
+    LabelRow,
+    Verdict,
+    create_label_tables,
+    insert_label,
+    label_row,
+)
 from gradeline.store.rows import new_run_id
 
 SUITE = "suite.yaml"
@@ -34,13 +58,26 @@ Progress = Callable[[str, int], None]
 """Called with what is counted, such as ``cases``, and the number so far."""
 
 
+class ImportedLabel(Struct, frozen=True):
+    """A person's verdict in the source. It is stored next to the grade, which it does not change."""
+
+    verdict: Verdict
+    score: float | None = None
+    reason: str = ""
+    author: str | None = None
+    at: str | None = None
+    """When it was made, in ISO 8601 and UTC; None if the source does not say: then the time of the import."""
+
+
 class ImportedResult(Struct, frozen=True):
-    """One response of an imported run, with the grades that the source has for it."""
+    """One response of an imported run, with the grades and labels that the source has for it."""
 
     sample: Sample
     response: Response
     grades: Mapping[str, Grade] = {}
     repeat: int = 0
+    labels: Mapping[str, ImportedLabel] = {}
+    """By grader of the run, which may be one of `ImportedRun.label_only`."""
 
 
 class ImportedRun(Struct, frozen=True, kw_only=True):
@@ -58,6 +95,9 @@ class ImportedRun(Struct, frozen=True, kw_only=True):
     error_message: str | None = None
     """Why the run ended early; None if it is complete."""
     warnings: tuple[str, ...] = ()
+    label_only: frozenset[str] = frozenset()
+    """Graders of which the source has only human verdicts: all grades are ``not_applicable``, outside their coverage,
+    so that a label is never counted as a grade."""
 
 
 class ImportOutput:
@@ -139,26 +179,33 @@ class ImportOutput:
         )
         storage.save_run(stored)
         self.runs.append(stored)
-        total = asyncio.run(self._store(storage, stored.id, results))
+        total = asyncio.run(self._store(storage, stored, run.label_only, results))
         status = "completed" if run.error_message is None else "failed"
         changes = {"status": status, "total": total, "completed_at": run.completed_at or run.started_at}
         self.runs[-1] = storage.update_run(stored.id, error_message=run.error_message, **changes)
         return self.runs[-1]
 
-    async def _store(self, storage: Storage, run: str, results: Iterable[ImportedResult]) -> int:
+    async def _store(
+        self, storage: Storage, run: Run, label_only: frozenset[str], results: Iterable[ImportedResult]
+    ) -> int:
         total = 0
+        labels = _LabelBatch(storage, run)
         async with storage.writer() as writer:
             for result in results:
-                key = ResponseKey(run, result.sample.case_key, result.repeat)
+                key = ResponseKey(run.id, result.sample.case_key, result.repeat)
+                grades = {**_declined(run, label_only), **result.grades}
                 put = writer.put_response(key, result.response, result.sample)
-                await writer.post_grades(
-                    key, {name: (result.response.text, one) for name, one in result.grades.items()}
-                )
+                await writer.post_grades(key, {name: (result.response.text, one) for name, one in grades.items()})
+                labels.add(result, grades)
                 total += 1
                 if total % _BATCH == 0:
                     await put
+                if labels.is_full:
+                    await writer.flush()
+                    labels.store()
                 self._count("results")
             await writer.flush()
+        labels.store()
         return total
 
     def _append(self, name: str, line: bytes) -> None:
@@ -193,6 +240,50 @@ class ImportOutput:
         shutil.rmtree(self._partial, ignore_errors=True)
         for run in self.runs:
             self._storage().delete_run(run.id)
+
+
+class _LabelBatch:
+    """Labels of a run that are stored together, after their results."""
+
+    def __init__(self, storage: Storage, run: Run) -> None:
+        self._storage = storage
+        self._run = run
+        self._rows: list[LabelRow] = []
+        self._now = utc_timestamp(time.time())
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._rows) >= _BATCH
+
+    def add(self, result: ImportedResult, grades: Mapping[str, Grade]) -> None:
+        for grader, label in result.labels.items():
+            self._rows.append(self._row(result, grader, grades, label))
+
+    def _row(self, result: ImportedResult, grader: str, grades: Mapping[str, Grade], label: ImportedLabel) -> LabelRow:
+        if grader not in self._run.graders:
+            raise ValueError(f"a label of {grader!r}, which is not a grader of the run")
+        grade = grades.get(grader) or not_graded(self._run.graders[grader])
+        key = LabelKey(self._run.id, result.sample.case_key, result.repeat, grader)
+        verdict = HumanVerdict(label.verdict, clean_text(label.reason).text, label.score)
+        author = None if label.author is None else clean_text(label.author).text
+        return label_row(key, result.sample, result.response, grade, verdict, author, label.at or self._now)
+
+    def store(self) -> None:
+        if not self._rows:
+            return
+        if not isinstance(self._storage, SharedStorage):
+            raise ConfigError(Problem("store", f"{type(self._storage).__name__} cannot store labels; use a database"))
+        create_label_tables(self._storage.database)
+        self._storage.database.transact(self._insert)
+        self._rows = []
+
+    def _insert(self, transaction: Transaction) -> None:
+        for row in self._rows:
+            insert_label(transaction, self._run.id, row)
+
+
+def _declined(run: Run, label_only: frozenset[str]) -> dict[str, Grade]:
+    return {name: not_graded(run.graders[name]) for name in sorted(label_only)}
 
 
 def require_new_folder(folder: Path) -> None:

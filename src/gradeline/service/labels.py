@@ -4,55 +4,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from gradeline.errors import Outcome
-from gradeline.model import Grade, Record, Run, case_digest, clean_text, digest_of, to_json
+from gradeline.model import Grade, Record, Run, clean_text
 from gradeline.rest_types import ResultDetail, result_id, utc_timestamp
 from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
-from gradeline.store.database import Database, Dialect, Row, Transaction, migrate
+from gradeline.store.database import Database, Transaction
+from gradeline.store.labels import (
+    HumanVerdict,
+    LabelKey,
+    LabelRow,
+    Verdict,
+    count_labels,
+    create_label_tables,
+    insert_label,
+    label_history,
+    label_page,
+    label_row,
+    labels_of_result,
+    labels_of_run,
+    withdraw_label,
+)
 from gradeline.store.queries import run_exists
-
-Verdict = Literal["pass", "fail"]
-
-_WRITTEN = (
-    "case_key, repeat, grader, verdict, score, reason, author, at, grade_outcome, grade_score, grader_fingerprint,"
-    " case_digest, response_digest"
-)
-_LATEST = (
-    "NOT EXISTS (SELECT 1 FROM labels later WHERE later.run = labels.run AND later.case_key = labels.case_key"
-    " AND later.repeat = labels.repeat AND later.grader = labels.grader AND later.n > labels.n)"
-)
-_CURRENT = f"FROM labels WHERE run = ? AND verdict IS NOT NULL AND {_LATEST}"
-_SELECT = f"SELECT n, {_WRITTEN} {_CURRENT}"
-
-
-def _tables(transaction: Transaction, dialect: Dialect) -> None:
-    """Each change is a new row; one without a verdict withdraws the label."""
-    transaction.run(
-        f"CREATE TABLE labels (n {dialect.serial}, run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,"
-        " case_key TEXT NOT NULL, repeat INTEGER NOT NULL, grader TEXT NOT NULL, verdict TEXT,"
-        " score DOUBLE PRECISION, reason TEXT, author TEXT, at TEXT NOT NULL, grade_outcome TEXT,"
-        " grade_score DOUBLE PRECISION, grader_fingerprint TEXT, case_digest TEXT, response_digest TEXT)"
-    )
-    transaction.run("CREATE INDEX labels_of_result ON labels (run, case_key, repeat, grader, n)")
-    transaction.run("CREATE INDEX labels_of_run ON labels (run, n)")
-
-
-LABEL_STEPS = (_tables,)
-
-
-class HumanVerdict(NamedTuple):
-    """A person's verdict on a response, to be stored as a label."""
-
-    verdict: Verdict
-    reason: str
-    score: float | None = None
 
 
 class Label(Struct, frozen=True, kw_only=True):
@@ -66,7 +44,7 @@ class Label(Struct, frozen=True, kw_only=True):
     score: float | None
     reason: str
     author: str | None
-    """The id of the key; null in local mode, which has no keys."""
+    """The id of the key; null in local mode, which has no keys. Of an imported label, the author in its source."""
     labelled_at: str
     grade_outcome: Outcome
     """The outcome by the grader at that time."""
@@ -116,7 +94,7 @@ class Labels:
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._clock = clock
-        migrate(database, "labels", LABEL_STEPS)
+        create_label_tables(database)
 
     def put(
         self,
@@ -129,30 +107,13 @@ class Labels:
     ) -> Label:
         """Store a label for a grade, or replace it; the former one stays in the history."""
         grade = _graded(run, record, grader)
-        values = (
-            label.verdict,
-            label.score,
-            label.reason,
-            author,
-            utc_timestamp(self._clock()),
-            grade.outcome.value,
-            grade.score,
-            grade.fingerprint,
-            case_digest(record.sample),
-            digest_of(to_json(record.response)),
-        )
-        key = (run.id, record.case, record.repeat, grader)
-        places = ", ".join("?" * (len(key) + len(values)))
+        key = LabelKey(run.id, record.case, record.repeat, grader)
+        row = label_row(key, record.sample, record.response, grade, label, author, self._now())
 
         def add(transaction: Transaction) -> Label:
             if not run_exists(transaction.run, run.id):
                 raise not_found("evaluation", run.id)
-            rows = transaction.run(
-                f"INSERT INTO labels (run, {_WRITTEN}) VALUES ({places}) RETURNING n, {_WRITTEN}",  # noqa: S608
-                *key,
-                *values,
-            )
-            stored = _label(rows[0])
+            stored = _label(insert_label(transaction, run.id, row))
             record_act(
                 transaction,
                 run.id,
@@ -166,68 +127,50 @@ class Labels:
         self, run: Run, record: Record, grader: str, author: str | None, record_act: Recorder = unrecorded
     ) -> None:
         """Withdraw a label; `ServiceError` NOT_FOUND if there is none. Both stay in the history."""
-        key = (run.id, record.case, record.repeat, grader)
-        now = utc_timestamp(self._clock())
+        key = LabelKey(run.id, record.case, record.repeat, grader)
+        now = self._now()
 
-        def add(transaction: Transaction) -> bool:
-            found = transaction.run(f"{_SELECT} AND case_key = ? AND repeat = ? AND grader = ?", *key)
-            if found:
-                transaction.run(
-                    "INSERT INTO labels (run, case_key, repeat, grader, author, at) VALUES (?, ?, ?, ?, ?, ?)",
-                    *key,
-                    author,
-                    now,
-                )
+        def remove(transaction: Transaction) -> bool:
+            withdrawn = withdraw_label(transaction, key, author, now)
+            if withdrawn:
                 details = {"result_id": result_id(record.case, record.repeat), "grader_id": grader}
                 record_act(transaction, run.id, details)
-            return bool(found)
+            return withdrawn
 
-        if clean_text(grader).changed or not self._database.transact(add):
+        if clean_text(grader).changed or not self._database.transact(remove):
             raise not_found("label of the grader", grader)
 
     def of_result(self, run: str, case: str, repeat: int) -> list[Label]:
         """The current labels of a result, oldest first."""
-        rows = self._database.read(f"{_SELECT} AND case_key = ? AND repeat = ? ORDER BY n", run, case, repeat)
-        return [_label(row) for row in rows]
+        return [_label(row) for row in labels_of_result(self._database.read, run, case, repeat)]
 
     def of_run(self, run: str) -> dict[tuple[str, int], list[Label]]:
         """The current labels of a run by case and repeat: people make them one by one, so they are few."""
         found: dict[tuple[str, int], list[Label]] = {}
-        for row in self._database.read(f"{_SELECT} ORDER BY n", run):
-            label = _label(row)
-            found.setdefault((label.test_case_id, label.repeat), []).append(label)
+        for row in labels_of_run(self._database.read, run):
+            found.setdefault((row.case, row.repeat), []).append(_label(row))
         return found
 
     def history(self, run: str, case: str, repeat: int) -> list[LabelChange]:
         """All changes to the labels of a result, oldest first."""
-        rows = self._database.read(
-            "SELECT grader, verdict, score, reason, author, at FROM labels"
-            " WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY n",
-            run,
-            case,
-            repeat,
-        )
         return [
             LabelChange(grader_id=grader, verdict=verdict, score=score, reason=reason, author=author, at=at)
-            for grader, verdict, score, reason, author, at in rows
+            for grader, verdict, score, reason, author, at in label_history(self._database.read, run, case, repeat)
         ]
 
     def page(self, run: str, page: PageRequest) -> LabelPage:
         """A page of the current labels of a run; a changed label moves to the end."""
-        after = decode_cursor(page.cursor, int)[0] if page.cursor is not None else 0
-        rows = self._database.read(
-            f"{_SELECT} AND n > ? ORDER BY n LIMIT ? OFFSET ?",
-            run,
-            after,
-            page.limit + 1,
-            page.skip,
-        )
+        after = int(decode_cursor(page.cursor, int)[0]) if page.cursor is not None else 0
+        rows = label_page(self._database.read, run, after, page.limit + 1, page.skip)
         shown = rows[: page.limit]
         # people make labels one by one, so counting them is cheap
-        ((total,),) = self._database.read(f"SELECT count(*) {_CURRENT}", run)
-        following = encode_cursor(shown[-1][0]) if len(rows) > page.limit else None
+        total = count_labels(self._database.read, run)
+        following = encode_cursor(shown[-1].n) if len(rows) > page.limit else None
         labels = [_label(row) for row in shown]
         return LabelPage(labels=labels, count=len(labels), total=total, next_cursor=following)
+
+    def _now(self) -> str:
+        return utc_timestamp(self._clock())
 
 
 def with_labels(detail: ResultDetail, labels: list[Label]) -> LabelledResult:
@@ -246,21 +189,20 @@ def _graded(run: Run, record: Record, grader: str) -> Grade:
     )
 
 
-def _label(row: Row) -> Label:
-    _, case, repeat, grader, verdict, score, reason, author, at, outcome, grade_score, fingerprint, digest, answer = row
+def _label(row: LabelRow) -> Label:
     return Label(
-        result_id=result_id(case, repeat),
-        test_case_id=case,
-        repeat=repeat,
-        grader_id=grader,
-        verdict=verdict,
-        score=score,
-        reason=reason,
-        author=author,
-        labelled_at=at,
-        grade_outcome=Outcome(outcome),
-        grade_score=grade_score,
-        grader_fingerprint=fingerprint,
-        case_digest=digest,
-        response_digest=answer,
+        result_id=result_id(row.case, row.repeat),
+        test_case_id=row.case,
+        repeat=row.repeat,
+        grader_id=row.grader,
+        verdict=row.verdict,
+        score=row.score,
+        reason=row.reason,
+        author=row.author,
+        labelled_at=row.at,
+        grade_outcome=Outcome(row.grade_outcome),
+        grade_score=row.grade_score,
+        grader_fingerprint=row.grader_fingerprint,
+        case_digest=row.case_digest,
+        response_digest=row.response_digest,
     )

@@ -22,6 +22,7 @@ from gradeline.service.audit import Audit
 from gradeline.service.auth import Caller, KeyScope
 from gradeline.service.settings import RetentionRules
 from gradeline.store.database import Database, SharedStorage, parts_of
+from gradeline.store.labels import has_labels
 from gradeline.store.queries import NEWEST, newest_runs
 
 _log = logging.getLogger("gradeline.service")
@@ -146,7 +147,7 @@ class _ServiceFacts:
         """The reason to keep a run with labels."""
         if "labels" not in self._parts:
             return None
-        return "it has labels" if self._read("SELECT 1 FROM labels WHERE run = ? LIMIT 1", run) else None
+        return "it has labels" if has_labels(self._read, run) else None
 
 
 def _runs(database: Database) -> Iterator[Run]:

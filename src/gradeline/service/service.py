@@ -23,7 +23,7 @@ from gradeline.service.auth import KEY_STEPS, SESSION_STEPS, ApiKeys, Caller, Se
 from gradeline.service.evaluations import Evaluations
 from gradeline.service.events import EVENT_STEPS, EventBroker
 from gradeline.service.graders import GRADER_STEPS, StoredGraders
-from gradeline.service.labels import LABEL_STEPS, Labels
+from gradeline.service.labels import Labels
 from gradeline.service.limits import TrialPool, address_of
 from gradeline.service.requests import IDEMPOTENCY_STEPS
 from gradeline.service.results import Results
@@ -40,6 +40,7 @@ from gradeline.service.trials import Trials
 from gradeline.store import InMemoryStorage, open_storage
 from gradeline.store.backup import Parts
 from gradeline.store.database import Database, Dialect, SharedStorage, Transaction, migrate
+from gradeline.store.labels import LABEL_STEPS
 
 _CHECK_INTERVAL_S = 1.0
 

@@ -19,7 +19,6 @@ from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.exports import KINDS, Export, Exports, Format
 from gradeline.service.labels import (
-    HumanVerdict,
     Label,
     LabelChange,
     LabelledResult,
@@ -32,6 +31,7 @@ from gradeline.service.requests import PageRequest
 from gradeline.service.responses import nothing, success
 from gradeline.service.results import CaseHistory, Results
 from gradeline.service.service import Service, caller_of, recorder_of, service_of
+from gradeline.store.labels import HumanVerdict
 from gradeline.store.result_pages import ANY, Range, ResultFilter
 
 router = APIRouter(prefix="/api/evaluations/{evaluation_id}", tags=["results"])
