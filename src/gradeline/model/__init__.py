@@ -10,6 +10,7 @@ from gradeline.model.protocols import AsyncGrader, Extractor, GraderProtocol, Me
 from gradeline.model.record import GradeKey, Record, ResponseKey, digest_of, from_json, sample_digest, to_json
 from gradeline.model.response import Document, ErrorInfo, Response, Usage
 from gradeline.model.run import (
+    CodeVersion,
     Columns,
     Counts,
     EarlyStopping,
@@ -28,6 +29,7 @@ from gradeline.model.trajectory import Message, Role, ToolCall, Trajectory, Turn
 
 __all__ = [
     "AsyncGrader",
+    "CodeVersion",
     "Columns",
     "Config",
     "Counts",

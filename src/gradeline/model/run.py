@@ -73,6 +73,16 @@ class EarlyStopping(msgspec.Struct, frozen=True):
         return {"look": self.look, "n": self.n, "of": self.of} if self.stopped else None
 
 
+class CodeVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit of the repository that a suite was run from."""
+
+    commit: str
+    branch: str | None = None
+    """None for a commit that was checked out without a branch."""
+    dirty: bool | None = None
+    """Whether tracked files had changes that are not committed; None if that is unknown."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
     """One suite, one target variant, one set of graders.
 
@@ -104,6 +114,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
     """Set if the run may stop early."""
     warnings: tuple[str, ...] = ()
     """Warnings about suite and cases, found before the start."""
+    code_version: CodeVersion | None = None
+    """None for a suite that is in no repository; a regrade has that of its responses."""
 
     @property
     def calls_saved(self) -> int:

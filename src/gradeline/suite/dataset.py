@@ -15,7 +15,7 @@ from gradeline.suite.cases import CaseRubrics, DatasetError, Row, read_sample
 from gradeline.suite.clusters import ClusterPath
 from gradeline.suite.columns import ColumnMap
 from gradeline.suite.dataset_source import DatasetSource
-from gradeline.suite.problems import KeyPath, PositionOf
+from gradeline.suite.problems import KeyPath, PositionOf, SourcePosition
 from gradeline.suite.row_reader import RowReader
 
 
@@ -40,11 +40,17 @@ class Dataset(Iterator[Sample]):
         self._cluster = cluster
         self._rubrics = None if folder is None else CaseRubrics(folder)
         self._samples = self._read(frozenset(tags), limit)
+        self._row: Row | None = None
         self.digest: str | None = None
 
     @property
     def warnings(self) -> list[Problem]:
         return self._rows.warnings
+
+    @property
+    def position(self) -> SourcePosition:
+        """The position of the sample that was read last."""
+        return SourcePosition("") if self._row is None else self._row.position_of(self._row.path)
 
     def __iter__(self) -> Iterator[Sample]:
         return self._samples
@@ -55,6 +61,7 @@ class Dataset(Iterator[Sample]):
     def _read(self, tags: frozenset[str], limit: int) -> Iterator[Sample]:
         count = 0
         for row in self._rows:
+            self._row = row
             plain = row.sample
             sample = plain if plain is not None and self._ids.add(plain.case_key) else read_sample(row, self._ids)
             if not tags or tags.issubset(sample.tags):
