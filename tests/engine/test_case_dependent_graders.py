@@ -214,6 +214,13 @@ class TestFormula:
         assert first.metadata == {"inputs": {"exact": 1.0, "by-rule": 1.0}}
         assert (first.rationale or "").endswith("= 1 with exact 1, by-rule 1")
 
+    def test_roots_powers_and_rounding(self, store: SqliteStorage) -> None:
+        formula = "sqrt(exact / 4) ** 2 + floor(0.75 * exact) + ceil(0.2 * exact) / 2 + log(exp(exact)) / 8"
+        (record,) = run(
+            store, {"f": {"kind": "formula", "formula": formula}, "exact": {"kind": "exact_match"}}, CASES[:1]
+        ).records()
+        assert record.grades["f"].score == 0.25 + 0.5 + 0.125
+
     def test_a_missing_input_makes_it_missing(self, store: SqliteStorage) -> None:
         graders = {
             "answer": {"kind": "string-match", "expected": "$metadata.answer"},
@@ -237,6 +244,10 @@ class TestFormula:
             ("exact * 1.7", "exact * 1.7 is 1.7 with exact 1; a score is a number from 0 to 1"),
             ("exact - 2", "exact - 2 is -1 with exact 1"),
             ("exact * 1e308 * 1e308", "exact * 1e308 * 1e308 is too large with exact 1"),
+            ("exp(exact * 1000)", "exp(exact * 1000) is too large with exact 1"),
+            ("9 ** 9 ** 9 * exact", "9 ** 9 ** 9 * exact is too large with exact 1"),
+            ("log(exact - 1)", "log(exact - 1) has no value with exact 1"),
+            ("(exact - 3) ** 0.5", "(exact - 3) ** 0.5 has no value with exact 1"),
         ],
     )
     def test_what_is_no_score_is_an_error(self, store: SqliteStorage, formula: str, message: str) -> None:
@@ -253,10 +264,11 @@ class TestFormula:
             ("f + exact", "is computed from itself: f → f"),
             ("g", "is computed from itself: "),
             ("1 + 1", "'1 + 1' names no grader"),
-            ("exact ** 9", "is not allowed in a formula; use numbers, names of graders"),
+            ("exact % 9", "is not allowed in a formula; use numbers, names of graders"),
             ("__import__('os').system('true')", "is not allowed in a formula"),
             ("exact if exact else 0", "is not allowed in a formula"),
             ("min(exact)", "min takes at least two values"),
+            ("log(exact, 2)", "log takes one value"),
             ("exact +", "is not a formula: "),
             ("(" * 500 + "exact" + ")" * 490, "is not a formula: "),
             ("-" * 90 + "exact", "is nested more than 30 levels deep"),

@@ -6,7 +6,8 @@ import ast
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from math import isfinite
+from math import ceil, exp, floor, isfinite, log, sqrt
+from math import pow as power
 from typing import Annotated, Any
 
 from gradeline.errors import CaseLeftOut, MissingDataError, Outcome, Problem, UngradableError
@@ -24,6 +25,7 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[float, float], float]] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.Div: operator.truediv,
+    ast.Pow: power,
 }
 _COMPARISONS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Lt: operator.lt,
@@ -33,8 +35,19 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_FUNCTIONS: Mapping[str, Callable[..., float]] = {"min": min, "max": max, "abs": abs}
-_ALLOWED = "numbers, names of graders, + - * /, comparisons, min, max and abs"
+_FUNCTIONS: Mapping[str, Callable[..., float]] = {
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "floor": floor,
+    "ceil": ceil,
+    "sqrt": sqrt,
+    "exp": exp,
+    "log": log,
+}
+_OF_SEVERAL = frozenset({"min", "max"})
+"""Functions of two values or more; the others take one."""
+_ALLOWED = "numbers, names of graders, + - * / **, comparisons, min, max, abs, floor, ceil, sqrt, exp and log"
 
 
 class FormulaError(ValueError):
@@ -62,13 +75,15 @@ class Formula:
         return tuple(self._names)
 
     def value(self, scores: Scores) -> float:
-        """The result. Raises `UngradableError` for a division by zero and for results that are too large."""
+        """The result. Raises `UngradableError` if there is none, as for a division by zero, or if it is too large."""
         try:
             value = float(self._term(scores))
         except ZeroDivisionError:
             raise UngradableError(f"{self._text} divides by zero {self._with(scores)}") from None
         except OverflowError:
             value = float("inf")
+        except ValueError:
+            raise UngradableError(f"{self._text} has no value {self._with(scores)}: see sqrt, log and **") from None
         if not isfinite(value):
             raise UngradableError(f"{self._text} is too large {self._with(scores)}")
         return value
@@ -131,9 +146,9 @@ class Formula:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _FUNCTIONS or node.keywords or any(isinstance(one, ast.Starred) for one in node.args):
             raise FormulaError(f"{quote(ast.unparse(node))} is not allowed in a formula; use {_ALLOWED}")
-        least = 1 if name == "abs" else 2
-        if len(node.args) < least or (name == "abs" and len(node.args) > 1):
-            wanted = "one value" if name == "abs" else "at least two values"
+        several = name in _OF_SEVERAL
+        if len(node.args) < 2 if several else len(node.args) != 1:
+            wanted = "at least two values" if several else "one value"
             raise FormulaError(f"{name} takes {wanted}, got {quote(ast.unparse(node))}")
         function, terms = _FUNCTIONS[name], [self._build(one, depth + 1) for one in node.args]
         return lambda scores: function(*(term(scores) for term in terms))
@@ -146,7 +161,7 @@ class FormulaConfig(Config, frozen=True):
         str,
         described(
             "The score, such as 0.7 * facts + 0.3 * tone: numbers, names of graders (in quotes if they are not plain"
-            " words), + - * /, comparisons (1 if they hold, else 0), min, max and abs.",
+            " words), + - * / **, comparisons (1 if they hold, else 0), min, max, abs, floor, ceil, sqrt, exp and log.",
             expected="a formula such as 0.7 * facts + 0.3 * tone",
         ),
     ]
