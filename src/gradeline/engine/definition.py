@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.json import decode
 
 from gradeline.errors import ConfigError, Problem
@@ -177,9 +177,10 @@ def requested_concurrency(suite: SuiteDefinition, options: RunOptions) -> Reques
 
 
 def run_data(run: Run) -> dict[str, Any]:
-    """A run as JSON output shows it; ``variant`` is in those that have one."""
+    """A run as JSON output shows it; ``variant`` and ``code_version`` are in those that have one."""
     variant = {} if run.variant is None else {"variant": run.variant}
-    return {key: getattr(run, key) for key in _RUN_KEYS} | variant | stopped_data(run)
+    version = {} if run.code_version is None else {"code_version": to_builtins(run.code_version)}
+    return {key: getattr(run, key) for key in _RUN_KEYS} | variant | version | stopped_data(run)
 
 
 def stopped_data(run: Run) -> dict[str, Any]:

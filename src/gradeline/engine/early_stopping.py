@@ -55,10 +55,12 @@ _Scores = tuple[RepeatScores | None, ...]
 """Scores of one (case, repeat), or of all repeats of a case, by watched grader."""
 
 
-def with_baseline_gate(suite: SuiteDefinition, baseline: Run) -> SuiteDefinition:
+def with_baseline_gate(suite: SuiteDefinition, baseline: Run, margin: float | None = None) -> SuiteDefinition:
     """The suite with a gate that no grader is worse than in the baseline, in addition to its own."""
     own_gate = suite.shown.get("gate")
     gate: dict[str, Any] = {"kind": "regression", "baseline": baseline.id}
+    if margin is not None:
+        gate["margin"] = margin
     if isinstance(own_gate, dict):
         own = own_gate if "kind" in own_gate else {**own_gate, "kind": "simple"}
         gate = {"kind": "logical", "operator": "and", "conditions": [own, gate]}

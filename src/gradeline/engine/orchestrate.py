@@ -5,6 +5,7 @@ All callers take the same two steps: a planning function gives a `RunSpec`, and 
 
 from __future__ import annotations
 
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -30,9 +31,10 @@ from gradeline.engine.prepare import PreparedRun, ReadSamples, prepare
 from gradeline.engine.validation import read_with_code
 from gradeline.engine.variants import suite_of_variant, variants_to_run
 from gradeline.errors import ConfigError, Outcome, Problem
-from gradeline.model import Run, RunGrader, Sample, Storage, sample_digest
+from gradeline.model import CodeVersion, Run, RunGrader, Sample, Storage, sample_digest
 from gradeline.store.rows import new_run_id
 from gradeline.suite.clusters import cluster_warnings
+from gradeline.suite.code_version import read_code_version
 from gradeline.suite.dataset_source import pinned_digest
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import SuiteDefinition, Variant
@@ -52,6 +54,8 @@ class RunRequest(NamedTuple):
     """Run only the cases that did not pass in this run."""
     baseline: str | None = None
     """Require that the run is not worse than this run."""
+    margin: float | None = None
+    """The mean loss against ``baseline`` that still counts as not worse; None: the default of gates."""
     stop_early: bool = False
     """End as soon as the comparison with the baseline is decided."""
     fail_fast: bool = False
@@ -61,6 +65,8 @@ class RunRequest(NamedTuple):
     """The suite as data, to be stored with its runs, if it has no file."""
     samples: Sequence[Sample] | None = None
     """The cases, if they are not in the suite."""
+    code_version: CodeVersion | None = None
+    """The commit to store with the run; None: that of the suite's folder, if it is in a repository."""
 
 
 class RunOutcome(NamedTuple):
@@ -106,10 +112,12 @@ async def plan_runs(
     baselines: dict[str, str] = {}
     if request.baseline is not None:
         baseline = storage.find_run(request.baseline)
-        suite = with_baseline_gate(suite, baseline)
+        suite = with_baseline_gate(suite, baseline, request.margin)
         baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
     if request.stop_early:
         suite = with_early_stopping(suite)
+    if request.code_version is None and request.document is None:
+        request = request._replace(code_version=await to_thread(read_code_version, suite.folder))
     if request.failed_of is not None:
         options = options._replace(samples=_not_passed(storage, storage.find_run(request.failed_of)))
     variants = variants_to_run(suite, options)
@@ -174,7 +182,7 @@ def _new_run(
         document = {**document, "gate": prepared.suite.shown["gate"]}
     new = prepared.new_run(name, seed=request.seed, group=group, warnings=warnings, document=document)
     total = None if request.samples is None else len(request.samples) * new.repeats
-    run = msgspec.structs.replace(new, id=new_run_id(), total=total)
+    run = msgspec.structs.replace(new, id=new_run_id(), total=total, code_version=request.code_version)
     if stops_early(run):
         digests = {sample.case_key: sample_digest(sample) for sample in (samples or prepared.samples)()}
         run = plan_looks(storage, with_seed(run), digests)
@@ -289,7 +297,8 @@ async def plan_regrade(
         new = prepared.new_run(name, parent=parent.id, warnings=warnings, document=document)
         # its responses are those of the parent's target, and of the parent's looks, so these decide it too
         target = parent.target or new.target
-        run = msgspec.structs.replace(new, id=new_run_id(), target=target, variant=parent.variant, early=parent.early)
+        kept = {"variant": parent.variant, "early": parent.early, "code_version": parent.code_version}
+        run = msgspec.structs.replace(new, id=new_run_id(), target=target, **kept)
         clustered = None if cluster is None else lambda: cluster.with_clusters(samples())
         yield RunSpec(run, prepared, resources, samples=samples, clustered=clustered)
 
