@@ -177,3 +177,75 @@ def test_changes_that_are_noise_to_the_grader_count_as_same_in_both_commands(tmp
     assert (right["noise"], right["within_noise"], right["same"], right["difference"]) == (0.31, 400, 400, 0.0)
     assert (right["baseline"], right["candidate"]) == pytest.approx((0.85, 0.85))
     assert "changes below 0.310 count as same (400 of 400 cases)" in noisy.verdict["reasons"][0]
+
+
+def refused(folder: Path, *arguments: str) -> str:
+    """The message of a command that is a usage error."""
+    environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
+    done = run_command([COMMAND, *arguments], cwd=folder, text=True, env=environment)
+    assert done.returncode == 2, (done.stdout, done.stderr)
+    return done.stderr
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder with a store, in which the suite ``capitals`` has run once."""
+    (tmp_path / ".gradeline").mkdir()
+    gradeline(tmp_path, "run", suite(tmp_path, "capitals", [["yes"]] * 300))
+    return tmp_path
+
+
+def test_a_baseline_is_set_listed_and_cleared(project: Path) -> None:
+    code, placed = gradeline(project, "baseline", "set", "main", "latest")
+    assert (code, placed["name"], placed["suite"], placed["replaced"]) == (0, "main", "capitals", None)
+    (listed,) = gradeline(project, "baseline", "list")[1]["baselines"]
+    assert (listed["name"], listed["suite"], listed["run"]) == ("main", "capitals", placed["run"])
+    assert listed["set_by"]
+    assert listed["set_at"].endswith("Z")
+    assert gradeline(project, "baseline", "clear", "main")[1]["cleared"] == listed
+    assert gradeline(project, "baseline", "list")[1] == {"baselines": []}
+
+
+def test_a_run_is_compared_with_the_baseline_that_its_suite_has(project: Path) -> None:
+    first = gradeline(project, "baseline", "set", "main", "latest")[1]["run"]
+    gradeline(project, "run", suite(project, "rivers", [["no"]] * 300))
+    gradeline(project, "baseline", "set", "main", "latest")
+    code, ran = gradeline(project, "run", suite(project, "capitals", [["yes"]] * 300), "--baseline", "main")
+    assert (code, f"run '{first}'" in str(ran["verdict"]["reasons"])) == (0, True)
+    assert gradeline(project, "compare", "main", "latest")[1]["baseline"]["id"] == first
+    assert "several suites: 'capitals', 'rivers'; name one with --suite" in refused(project, "show", "main")
+
+
+def test_a_gate_a_plan_and_an_early_stop_name_a_baseline(project: Path) -> None:
+    first = gradeline(project, "baseline", "set", "main", "latest")[1]["run"]
+    gate = {"kind": "regression", "baseline": "main"}
+    code, ran = gradeline(project, "run", suite(project, "capitals", [["yes"]] * 300, gate=gate))
+    assert (code, first in str(ran["verdict"])) == (0, True)
+    assert gradeline(project, "plan", "capitals.json", "--baseline", "main")[1]["suite"] == "capitals"
+    code, ran = gradeline(project, "run", "capitals.json", "--baseline", "main", "--stop-early")
+    assert code == 0
+
+
+def test_compare_uses_the_baseline_of_the_named_suite(project: Path) -> None:
+    first = gradeline(project, "baseline", "set", "main", "latest")[1]["run"]
+    gradeline(project, "run", suite(project, "rivers", [["no"]] * 300))
+    assert "set for 'capitals', not for the suite 'rivers'" in refused(project, "compare", "main", "latest")
+    compared = gradeline(project, "compare", "main", "latest", "--suite", "capitals", "--force")[1]
+    assert compared["baseline"]["id"] == first
+
+
+def test_pruning_keeps_the_run_of_a_baseline_and_gives_the_reason(project: Path) -> None:
+    first = gradeline(project, "baseline", "set", "main", "latest")[1]["run"]
+    gradeline(project, "run", suite(project, "capitals", [["no"]] * 300))
+    for arguments in (("--dry-run",), ()):
+        _, pruned = gradeline(project, "store", "prune", "--keep", "0", *arguments)
+        assert {one["id"]: one["reason"] for one in pruned["runs"] if not one["deleted"]} == {
+            first: "it is the baseline 'main' of 'capitals'"
+        }
+
+
+@pytest.mark.parametrize("name", ["a b", "latest", "../x", "\x1b[31m"])
+def test_an_invalid_name_is_refused(project: Path, name: str) -> None:
+    message = refused(project, "baseline", "set", name, "latest")
+    assert "\x1b" not in message
+    assert gradeline(project, "baseline", "list")[1] == {"baselines": []}

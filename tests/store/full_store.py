@@ -66,6 +66,7 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
             database.transact(waits)
         database.transact(_import_under_way)
         storage.put_observations([_observation(n) for n in range(5)])
+        storage.set_baseline("main", first, by="me", at="2026-01-02T00:00:00Z")
         tables = database.snapshot(lambda transaction: tables_of(transaction, database.dialect))
         empty = [name for name in tables if not database.read(f'SELECT 1 FROM "{name}" LIMIT 1')]
         assert set(empty) <= BOOKKEEPING, f"nothing is in {empty}"

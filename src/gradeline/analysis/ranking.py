@@ -195,13 +195,19 @@ class MatrixRow(NamedTuple):
     """The mean over the repeats in each run, or None."""
 
 
-def find_runs(storage: Storage, names: Sequence[str]) -> list[Run]:
+def find_pair(storage: Storage, baseline: str, candidate: str, suite: str | None = None) -> list[Run]:
+    """The two runs of a comparison; the name of a baseline is one of ``suite``, else of the candidate's suite."""
+    second = storage.find_run(candidate, suite)
+    return [storage.find_run(baseline, suite or second.suite), second]
+
+
+def find_runs(storage: Storage, names: Sequence[str], suite: str | None = None) -> list[Run]:
     """The runs of these names, each once; `ConfigError` lists all unknown names."""
     found: dict[str, tuple[str, Run]] = {}
     problems: list[Problem] = []
     for name in names:
         try:
-            run = storage.find_run(name)
+            run = storage.find_run(name, suite)
         except ConfigError as error:
             problems += error.problems
             continue

@@ -160,7 +160,7 @@ def plan(
     """
     _check(margin, power)
     given = assumed_prices(prices)
-    base = None if baseline is None else _baseline(storage, baseline)
+    base = None if baseline is None else _baseline(storage, baseline, suite.name)
     runs = _stored_runs(storage, suite.name)
     key = next(iter(suite.primary or primary_graders(suite.gate, suite.columns)))
     graded = [run for run in runs if key in run.graders and run.status == "completed"]
@@ -208,10 +208,10 @@ def _check(margin: float, power: float) -> None:
         raise ConfigError(problems)
 
 
-def _baseline(storage: Storage | None, name: str) -> Run:
+def _baseline(storage: Storage | None, name: str, suite: str) -> Run:
     if storage is None:
         raise ConfigError(Problem("baseline", f"no run {quote(name)}: there is no store yet; leave the baseline out"))
-    return storage.find_run(name)
+    return storage.find_run(name, suite)
 
 
 def _stored_runs(storage: Storage | None, suite: str) -> list[Run]:

@@ -58,10 +58,11 @@ def compare(
 ) -> Comparison | ManyComparison:
     """Is the candidate better than the baseline, worse, or is it undecided? Paired by case.
 
-    Runs are results, or named as on the command line: by id, the start of an id, name, ``latest``, ``latest~1``. A
-    name is looked up in ``store``, else in the store of the other run's result, else in the default store.
-    ``margin`` is how much worse on average is still not worse. Runs whose graders differ are not comparable, and
-    compared only with ``force``. Three or more runs are ranked on the cases that all of them have.
+    Runs are results, or named as on the command line: by id, baseline, name, the start of an id, ``latest``,
+    ``latest~1``. The baselines are those of the last run's suite. A name is looked up in ``store``, else in the store
+    of the other run's result, else in the default store. ``margin`` is how much worse on average is still not worse.
+    Runs whose graders differ are not comparable, and compared only with ``force``. Three or more runs are ranked on
+    the cases that all of them have.
     """
     wanted = (baseline, candidate, *others)
     results = [one for one in wanted if isinstance(one, RunResult)]
@@ -69,10 +70,11 @@ def compare(
         store = results[0].store
     opened = OpenStore(store)
     try:
-        runs = [_run(one, opened.storage) for one in wanted]
+        last = _run(wanted[-1], opened.storage)
+        runs = [*(_run(one, opened.storage, last.suite) for one in wanted[:-1]), last]
         together = opened.storage
         if any(result.store is not together for result in results):
-            together = _in_one_store(wanted, opened.storage)
+            together = _in_one_store(wanted, opened.storage, last.suite)
         if others:
             return compare_many(together, runs, margin=margin, force=force)
         return compare_runs(together, *runs, margin=margin, force=force)
@@ -80,15 +82,15 @@ def compare(
         opened.close()
 
 
-def _run(wanted: str | RunResult, storage: Storage) -> Run:
-    return wanted.run if isinstance(wanted, RunResult) else storage.find_run(wanted)
+def _run(wanted: str | RunResult, storage: Storage, suite: str | None = None) -> Run:
+    return wanted.run if isinstance(wanted, RunResult) else storage.find_run(wanted, suite)
 
 
-def _in_one_store(wanted: Sequence[str | RunResult], storage: Storage) -> Storage:
+def _in_one_store(wanted: Sequence[str | RunResult], storage: Storage, suite: str) -> Storage:
     """One store with all runs, each of which is in a store of its own."""
     together = InMemoryStorage()
     for one in wanted:
-        run = _run(one, storage)
+        run = _run(one, storage, suite)
         together.save_run(msgspec.structs.replace(run, parent=None))
         for record in one.records() if isinstance(one, RunResult) else storage.records(run.id):
             key = ResponseKey(run.id, record.case, record.repeat)

@@ -24,6 +24,7 @@ COMMANDS = {
     "resume": "gradeline.cli.run:resume",
     "regrade": "gradeline.cli.run:regrade",
     "compare": "gradeline.cli.compare:compare",
+    "baseline": "gradeline.cli.baseline:baseline",
     "trend": "gradeline.cli.trend:trend",
     "plan": "gradeline.cli.plan:plan",
     "pair": "gradeline.cli.pair:pair",

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gradeline.cli.options import CliSettings, complete_run, current_settings, global_options, margin_option
+from gradeline.cli.options import (
+    CliSettings,
+    complete_run,
+    current_settings,
+    global_options,
+    margin_option,
+    suite_option,
+)
 from gradeline.cli.terminal import TableColumn, console, print_table, safe_text, single_line
 from gradeline.report.formatting import MISSING, run_title
 
@@ -50,6 +57,7 @@ _ON_FRONT = {True: "yes", False: "no", None: MISSING}
 @click.option(
     "--group", metavar="RUN", shell_complete=complete_run, help="Compare all runs of the group that RUN belongs to."
 )
+@suite_option
 @margin_option
 @click.option("--force", is_flag=True, help="Compare even if the graders differ.")
 @click.option(
@@ -59,11 +67,13 @@ _ON_FRONT = {True: "yes", False: "no", None: MISSING}
     help="Write the scores, one column per run: .csv, .json, .jsonl or .parquet (needs the extra export).",
 )
 @global_options
-def compare(names: tuple[str, ...], group: str | None, margin: float, force: bool, output: Path | None) -> int:
+def compare(
+    names: tuple[str, ...], group: str | None, suite: str | None, margin: float, force: bool, output: Path | None
+) -> int:
     """Compare runs case by case: is the candidate better, worse, or undecided?
 
-    A run is an id, the start of one, a name, latest or latest~1. A group is the runs of one command with several
-    models.
+    A run is an id, a baseline, a name, the start of an id, latest or latest~1. A group is the runs of one command with
+    several models.
 
     The suite's primary graders decide; any other grader can only veto, by a significant loss.
 
@@ -78,7 +88,7 @@ def compare(names: tuple[str, ...], group: str | None, margin: float, force: boo
     gradeline compare small medium large --output scores.csv
     gradeline compare --group latest
     """
-    from gradeline.analysis.ranking import FEWEST, find_group, find_runs
+    from gradeline.analysis.ranking import FEWEST, find_group, find_pair, find_runs
     from gradeline.cli.stores import open_store
 
     settings = current_settings()
@@ -89,8 +99,10 @@ def compare(names: tuple[str, ...], group: str | None, margin: float, force: boo
     with open_store(settings, "read") as storage:
         if group is not None:
             runs = find_group(storage, group)
+        elif len(names) >= FEWEST:
+            runs = find_runs(storage, names, suite)
         else:
-            runs = find_runs(storage, names) if len(names) >= FEWEST else [storage.find_run(name) for name in names]
+            runs = find_pair(storage, names[0], names[1], suite)
         if output is not None:
             _write_scores(output, storage, runs)
         if len(runs) >= FEWEST:

@@ -188,8 +188,8 @@ def prune(older_than: str | None, keep: int | None, keep_tag: tuple[str, ...], d
     """Delete old runs.
 
     With both --older-than and --keep, a run must be old enough and not among the newest to be deleted. Runs that have
-    not ended, parents and baselines of kept runs, runs that kept runs replay, and runs with labels are always kept.
-    The reason is shown for each run.
+    not ended, baselines with a name, parents and baselines of kept runs, runs that kept runs replay, and runs with
+    labels are always kept. The reason is shown for each run.
     """
     from gradeline.service.retention import decide
     from gradeline.service.retention import prune as prune_runs

@@ -522,7 +522,7 @@ def _pairs(storage: Storage, run: Run, gate: Gate | None) -> dict[tuple[str, str
     return {
         (name, key): pair
         for name in baselines_of(gate)
-        for key, pair in paired(storage, storage.find_run(name), run, keys).items()
+        for key, pair in paired(storage, storage.find_run(name, run.suite), run, keys).items()
     }
 
 

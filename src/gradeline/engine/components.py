@@ -158,7 +158,9 @@ def build_target(
     return targets.create(spec.kind, _target_config(suite, spec), spec.secrets, context)
 
 
-def baseline_runs(chosen: list[GraderSpec], overrides: Mapping[str, str], storage: Storage) -> dict[str, str]:
+def baseline_runs(
+    chosen: list[GraderSpec], overrides: Mapping[str, str], storage: Storage, suite: str
+) -> dict[str, str]:
     """The run that each grader compares with, by its id: what ``latest`` means must not change during a run."""
     found: dict[str, str] = {}
     for spec in chosen:
@@ -171,7 +173,7 @@ def baseline_runs(chosen: list[GraderSpec], overrides: Mapping[str, str], storag
                 " graders with --grader"
             )
             raise ConfigError(Problem(f"graders.{spec.key}.baseline", reason))
-        found[spec.key] = storage.find_run(str(name)).id
+        found[spec.key] = storage.find_run(str(name), suite).id
     return found
 
 

@@ -178,7 +178,7 @@ def plan_looks(storage: Storage, run: Run, digests: Mapping[str, str]) -> Run:
     cannot be compared with at all.
     """
     gates = _watched(run)
-    baseline = storage.find_run(gates[0].baseline)
+    baseline = storage.find_run(gates[0].baseline, run.suite)
     before = read_scores(storage, baseline, ())
     places = before.places
     common = [case for case in digests if case in places]

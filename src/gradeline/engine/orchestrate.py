@@ -111,7 +111,7 @@ async def plan_runs(
         suite = await _read(suite, options, observer)
     baselines: dict[str, str] = {}
     if request.baseline is not None:
-        baseline = storage.find_run(request.baseline)
+        baseline = storage.find_run(request.baseline, suite.name)
         suite = with_baseline_gate(suite, baseline, request.margin)
         baselines = {spec.key: baseline.id for spec in suite.graders if not spec.config.get("baseline")}
     if request.stop_early:
@@ -119,7 +119,7 @@ async def plan_runs(
     if request.code_version is None and request.document is None:
         request = request._replace(code_version=await to_thread(read_code_version, suite.folder))
     if request.failed_of is not None:
-        options = options._replace(samples=_not_passed(storage, storage.find_run(request.failed_of)))
+        options = options._replace(samples=_not_passed(storage, storage.find_run(request.failed_of, suite.name)))
     variants = variants_to_run(suite, options)
     options = options._replace(variants=tuple(one.name for one in variants if one.name is not None))
     request = request._replace(suite=suite, options=options)

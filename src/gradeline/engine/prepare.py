@@ -385,7 +385,7 @@ async def prepare(
         compared: dict[str, str] = {}
         if storage is not None:
             with problems.collect():
-                compared = baseline_runs(chosen, baselines or {}, storage)
+                compared = baseline_runs(chosen, baselines or {}, storage, suite.name)
         uses: list[GraderUse] = []
         for grader in chosen:
             if is_loaded(grader, loaded, in_process):
@@ -478,7 +478,7 @@ def _rules(suite: SuiteDefinition, storage: Storage | None) -> Rules:
     """How the verdict is reached. A baseline is the run that its name means now, before this run is the latest."""
     gate = suite.shown.get("gate")
     return Rules(
-        gate if storage is None else _with_baselines(gate, storage),
+        gate if storage is None else _with_baselines(gate, storage, suite.name),
         suite.coverage_floor,
         suite.agent_errors,
         suite.require_calibrated,
@@ -486,14 +486,14 @@ def _rules(suite: SuiteDefinition, storage: Storage | None) -> Rules:
     )
 
 
-def _with_baselines(gate: Any, storage: Storage) -> Any:
+def _with_baselines(gate: Any, storage: Storage, suite: str) -> Any:
     if isinstance(gate, list):
-        return [_with_baselines(item, storage) for item in gate]
+        return [_with_baselines(item, storage, suite) for item in gate]
     if not isinstance(gate, dict):
         return gate
-    found = {key: _with_baselines(value, storage) for key, value in gate.items()}
+    found = {key: _with_baselines(value, storage, suite) for key, value in gate.items()}
     if isinstance(found.get("baseline"), str):
-        found["baseline"] = storage.find_run(found["baseline"]).id
+        found["baseline"] = storage.find_run(found["baseline"], suite).id
     return found
 
 

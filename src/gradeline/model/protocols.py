@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from gradeline.errors import GraderError
+from gradeline.model.baseline import Baseline
 from gradeline.model.context import GradeContext, Need
 from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
@@ -150,10 +151,10 @@ class Storage(Protocol):
     def get_run(self, id: str) -> Run | None:  # noqa: A002 - public name
         """Get a run by its full id."""
 
-    def find_run(self, reference: str) -> Run:
-        """Find a run by id, name, unique prefix of an id, ``latest`` or ``latest~N``.
+    def find_run(self, reference: str, suite: str | None = None) -> Run:
+        """Find a run by id, baseline, name, unique prefix of an id, ``latest`` or ``latest~N``; the first that matches.
 
-        `ConfigError` lists the candidates if none or several match.
+        A baseline is one of the ``suite`` if it is given. `ConfigError` lists the candidates if none or several match.
         """
 
     def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
@@ -166,7 +167,19 @@ class Storage(Protocol):
         """Make ``owner`` the owner of a run if it still is ``previous``; None if another process was faster."""
 
     def delete_run(self, id: str) -> bool:  # noqa: A002 - public name
-        """Delete a run with all its rows and return success. Refused while another run regrades it."""
+        """Delete a run with all its rows and return success.
+
+        Refused while another run regrades it, or while it is a baseline.
+        """
+
+    def set_baseline(self, name: str, run: Run, *, by: str, at: str) -> Baseline | None:
+        """Make a completed run the baseline of its suite with that name; returns the one that it replaces."""
+
+    def clear_baseline(self, name: str, suite: str | None = None) -> Baseline:
+        """Remove a baseline and return it; `ConfigError` if there is none, or several suites have one of that name."""
+
+    def list_baselines(self, suite: str | None = None) -> list[Baseline]:
+        """The baselines of all suites or of one, by suite and name."""
 
     def put_samples(self, run: str, samples: Iterable[Sample], start: int = 0) -> None:
         """Store cases of a run, with positions from ``start``."""

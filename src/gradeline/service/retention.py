@@ -1,7 +1,7 @@
 """Retention: which runs are deleted, by age, number and tag.
 
-Runs that others depend on are never deleted: parents and baselines of kept runs, runs that a kept run replays,
-runs with labels, and runs that have not ended.
+Runs that others depend on are never deleted: baselines with a name, parents and baselines of kept runs, runs that a
+kept run replays, runs with labels, and runs that have not ended.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gradeline.model import Run
 from gradeline.service.audit import Audit
 from gradeline.service.auth import Caller, KeyScope
 from gradeline.service.settings import RetentionRules
+from gradeline.store.baselines import baselines_of_run
 from gradeline.store.database import Database, SharedStorage, parts_of
 from gradeline.store.labels import has_labels
 from gradeline.store.queries import NEWEST, newest_runs
@@ -52,7 +53,7 @@ def decide(database: Database, rules: RetentionRules, now: datetime | None = Non
     for place, run in enumerate(_runs(database)):
         request = facts.request(run.id)
         reason = facts.unfinished(run) or _rule_that_keeps(run, request, rules, place, now)
-        reason = reason or _reason_needed(needed, run) or facts.labelled(run.id)
+        reason = reason or facts.baseline(run.id) or _reason_needed(needed, run) or facts.labelled(run.id)
         if reason is not None:
             needed.update(_needs(run, request))
         ended = run.completed_at or run.started_at
@@ -83,7 +84,7 @@ def _delete(storage: SharedStorage, run_id: str) -> str | None:
     if run is None:
         return "another process has deleted it"
     facts = _ServiceFacts(storage.database)
-    reason = facts.unfinished(run) or facts.labelled(run_id)
+    reason = facts.unfinished(run) or facts.baseline(run_id) or facts.labelled(run_id)
     if reason is None:
         try:
             storage.delete_run(run_id)
@@ -142,6 +143,11 @@ class _ServiceFacts:
             return f"it is {run.status}"
         rows = self._read("SELECT state FROM jobs WHERE run = ?", run.id) if "queue" in self._parts else []
         return "it waits in the queue" if any(state != "done" for (state,) in rows) else None
+
+    def baseline(self, run: str) -> str | None:
+        """The reason to keep a run that is a baseline with a name."""
+        found = baselines_of_run(self._read, run)
+        return f"it is the baseline {found[0].name!r} of {found[0].suite!r}" if found else None
 
     def labelled(self, run: str) -> str | None:
         """The reason to keep a run with labels."""

@@ -15,6 +15,7 @@ from gradeline.model.record import from_json
 from gradeline.model.response import Response
 from gradeline.model.run import Run
 from gradeline.model.sample import Sample, TestCase
+from gradeline.store.baselines import require_no_baseline
 from gradeline.store.database import Database, Dialect, Row, Table, Transaction, pages_of, tables_of
 from gradeline.store.rows import parent_in_use
 
@@ -289,6 +290,7 @@ def hide_run(connection: sqlite3.Connection, run: str) -> bool:
     children = connection.execute("SELECT id FROM runs WHERE parent = ?1 AND id <> ?1 ORDER BY n", (run,))
     if names := [name for (name,) in children]:
         raise parent_in_use(run, names)
+    require_no_baseline(lambda statement, *values: connection.execute(statement, values).fetchall(), run)
     if not connection.execute("DELETE FROM runs WHERE id = ?", (run,)).rowcount:
         return False
     for table, column in _referring(connection):

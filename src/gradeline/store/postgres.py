@@ -24,6 +24,7 @@ from gradeline.model.run import (
 )
 from gradeline.model.sample import Sample
 from gradeline.store import postgres_schema
+from gradeline.store.baselines import require_no_baseline
 from gradeline.store.leases import BEAT
 from gradeline.store.maintenance import deletion_unfinished
 from gradeline.store.postgres_connections import (
@@ -162,6 +163,7 @@ class PostgresStorage(SqlStorage):
             children = await connection.fetch("SELECT id FROM runs WHERE parent = $1 AND id <> $1 ORDER BY n", id)
             if children:
                 raise parent_in_use(id, [row[0] for row in children])
+            await run_in(connection, lambda transaction: require_no_baseline(transaction.run, id))
             await take_time(connection)
             # rows that reference the run are deleted with it; its records are removed in steps afterwards
             found = _row_count(await connection.execute("DELETE FROM runs WHERE id = $1", id, timeout=LONG_SECONDS)) > 0

@@ -110,6 +110,7 @@ CREATE TRIGGER tags_of_removed_case AFTER DELETE ON test_cases REFERENCING OLD T
     FOR EACH STATEMENT EXECUTE FUNCTION untag_removed_cases()"""  # noqa: S608 - made of constants
 
 # Runs are ordered by n: the clock may jump. The index of names is a hash because a name may have any length.
+# A baseline is the name of a run that others of its suite are compared with (`store.baselines`).
 # Rows of a deleted run are removed in steps afterwards (`remove_rows`); its ID cannot be reused before that is done.
 _RUNS = f"""
 CREATE TABLE runs (
@@ -121,6 +122,15 @@ CREATE TABLE runs (
 );
 CREATE INDEX runs_by_name ON runs USING hash (name);
 CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL;
+CREATE TABLE baselines (
+    suite text COLLATE "C" NOT NULL,
+    name text COLLATE "C" NOT NULL,
+    run text COLLATE "C" NOT NULL REFERENCES runs (id),
+    set_by text NOT NULL,
+    set_at text NOT NULL,
+    PRIMARY KEY (suite, name)
+);
+CREATE INDEX baselines_of_run ON baselines (run);
 CREATE TABLE run_heartbeats (
     run text COLLATE "C" PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
     at text NOT NULL

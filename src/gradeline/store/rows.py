@@ -241,6 +241,13 @@ def parent_in_use(run: str, children: Sequence[str]) -> ConfigError:
     return ConfigError(Problem("", f"run {run!r} holds the responses of {names}, which regrade it; delete those first"))
 
 
+def run_in_use(run: str, baselines: Sequence[tuple[str, str]]) -> ConfigError:
+    """The error for deleting a run that is these baselines, given as (name, suite)."""
+    names = ", ".join(f"{name!r} of the suite {suite!r}" for name, suite in baselines[:_SHOWN])
+    remedy = f"set another run, or clear it first: gradeline baseline clear {baselines[0][0]}"
+    return ConfigError(Problem("", f"run {run!r} is the baseline {names}; {remedy}"))
+
+
 def _listed(runs: Sequence[Run]) -> str:
     shown = [f"{run.id} ({run.name}{f', {run.started_at}' if run.started_at else ''})" for run in runs[:_SHOWN]]
     return ", ".join(shown) + (", …" if len(runs) > _SHOWN else "")

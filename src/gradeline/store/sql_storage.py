@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import msgspec
 
-from gradeline.errors import StoreError
+from gradeline.errors import ConfigError, Problem, StoreError
+from gradeline.model.baseline import Baseline
 from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, ResponseKey, from_json, to_json
 from gradeline.model.response import Response
 from gradeline.model.run import Counts, OrderCounts, Run
 from gradeline.model.sample import Sample, TestCase
+from gradeline.model.text import quote
+from gradeline.store.baselines import baseline_run, other_suites, put_baseline, read_baselines, remove_baseline
 from gradeline.store.leases import Query, observed_run
 from gradeline.store.maintenance import remove_rows
 from gradeline.store.rows import (
@@ -112,7 +115,7 @@ class SqlStorage(ABC):
         rows = self._read("SELECT run FROM runs WHERE id = ?", id)
         return observed_run(rows[0][0], self.database.read) if rows else None
 
-    def find_run(self, reference: str) -> Run:
+    def find_run(self, reference: str, suite: str | None = None) -> Run:
         back = steps_back(reference)
         if back is not None:
             rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET ?", back)
@@ -124,10 +127,32 @@ class SqlStorage(ABC):
                 *(reference, reference, reference, reference + _AFTER_EVERY_ID, reference, reference),
                 _CANDIDATES,
             )
-            found = choose_run(reference, self._observed(rows)) if reference else None
+            found = self._choose(reference, self._observed(rows), suite) if reference else None
         if found is None:
-            raise self._unknown_run(reference)
+            raise self._unknown_reference(reference, suite)
         return found
+
+    def _choose(self, reference: str, matching: Sequence[Run], suite: str | None) -> Run | None:
+        """An id is exact; a baseline comes before names and the beginnings of ids."""
+        if any(run.id == reference for run in matching):
+            return choose_run(reference, matching)
+        return baseline_run(self._read, reference, suite) or choose_run(reference, matching)
+
+    def _unknown_reference(self, reference: str, suite: str | None) -> Exception:
+        others = "" if suite is None else other_suites(self._read, reference)
+        if not others:
+            return self._unknown_run(reference)
+        reason = f"the baseline {quote(reference)} is set for {others}, not for the suite {quote(suite)}"
+        return ConfigError(Problem("", f"no run {quote(reference)}: {reason}"))
+
+    def set_baseline(self, name: str, run: Run, *, by: str, at: str) -> Baseline | None:
+        return self._transact(lambda transaction: put_baseline(transaction, name, run, by=by, at=at))
+
+    def clear_baseline(self, name: str, suite: str | None = None) -> Baseline:
+        return self._transact(lambda transaction: remove_baseline(transaction, name, suite))
+
+    def list_baselines(self, suite: str | None = None) -> list[Baseline]:
+        return read_baselines(self._read, suite)
 
     def list_runs(self, limit: int = 50, before: str | None = None) -> list[Run]:
         if before is None:

@@ -70,6 +70,16 @@ _RUNS = (
     )""",
     "CREATE INDEX runs_by_name ON runs (name)",
     "CREATE INDEX runs_by_parent ON runs (parent) WHERE parent IS NOT NULL",
+    # Names of runs that others of their suite are compared with (`store.baselines`). Such a run cannot be deleted.
+    """CREATE TABLE baselines (
+        suite TEXT NOT NULL,
+        name TEXT NOT NULL,
+        run TEXT NOT NULL REFERENCES runs (id),
+        set_by TEXT NOT NULL,
+        set_at TEXT NOT NULL,
+        PRIMARY KEY (suite, name)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX baselines_of_run ON baselines (run)",
     # Heartbeats of owners (`store.leases`), by the clock of the database.
     """CREATE TABLE run_heartbeats (
         run TEXT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,

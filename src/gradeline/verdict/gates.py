@@ -57,7 +57,7 @@ class RegressionGate(ScoreGate, frozen=True, kw_only=True, tag="regression"):
     ] = UNSET
     baseline: Annotated[
         str,
-        described("Run to compare with: ID, name or `latest~1`.", expected="the name of a run", min_length=1),
+        described("Run to compare with: baseline, ID, name or `latest~1`.", expected="the name of a run", min_length=1),
     ]
     margin: Annotated[
         Share, described("Largest mean loss that still counts as not worse (default 0.02).", expected=SHARE)
