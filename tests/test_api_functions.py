@@ -17,7 +17,7 @@ from gradeline.api import RunResult
 from gradeline.api.callables import code_fingerprint
 from gradeline.errors import ConfigError, Problem
 from gradeline.letta.graders import ContainsGrader
-from gradeline.model import GradeContext
+from gradeline.model import GradeContext, Response
 from gradeline.store import InMemoryStorage
 
 FILE_AGENT = """
@@ -183,14 +183,16 @@ class TestFunctionsInASuite:
     @pytest.mark.parametrize(
         ("give", "error_type", "message"),
         [
-            (lambda: None, "bad_reply", "graders.odd returned None (NoneType); return GradeResult(score=...)"),
-            (lambda: "0.5", "bad_reply", "graders.odd returned '0.5' (str); return GradeResult(score=...)"),
-            (lambda: {"score": 1.0}, "bad_reply", "graders.odd returned {'score': 1.0} (dict); return "),
-            (lambda: True, "bad_reply", "graders.odd returned True (bool); return GradeResult(score=1.0)"),
-            (lambda: 7, "bad_reply", "graders.odd returned 7 (int); return GradeResult(score=...)"),
+            (lambda: None, "bad_reply", "graders.odd returned None (NoneType); return a GradeResult, a bool, a number"),
+            (lambda: "0.5", "bad_reply", "graders.odd returned '0.5' (str); return a GradeResult, a bool, a number"),
+            (lambda: {"score": "1"}, "bad_reply", "graders.odd returned {'score': '1'} (dict): score must be a number"),
+            (dict, "bad_reply", "graders.odd returned {} (dict): has neither score nor passed; give a score"),
+            (lambda: 7, "bad_reply", "graders.odd returned 7 (int): score must be a finite number from 0.0 to 1.0"),
+            (lambda: float("nan"), "bad_reply", "graders.odd returned nan (float): score must be a finite number"),
+            (lambda: 10**400, "bad_reply", "graders.odd returned 1000000000"),
             (lambda: (yield), "bad_reply", "graders.odd returned <generator object "),
             (lambda: GradeResult, "bad_reply", "graders.odd returned <class "),
-            (lambda: _UnshownError(), "bad_reply", "graders.odd returned <_UnshownError> (_UnshownError); return Grad"),
+            (lambda: _UnshownError(), "bad_reply", "graders.odd returned <_UnshownError> (_UnshownError); return a Gr"),
             (lambda: _raise(_Base("left")), "_Base", "left"),
             (lambda: _raise(asyncio.CancelledError("left")), "CancelledError", "left"),
             (lambda: _raise(_UnshownError()), "_UnshownError", "<message cannot be shown>"),
@@ -225,6 +227,31 @@ class TestFunctionsInASuite:
             assert (error.type, error.fault) == (error_type, "grader")
             assert error.message.startswith(message)
 
+    def test_functions_of_any_form_grade(self) -> None:
+        def by_name(response: Response, submission: str) -> dict[str, object]:
+            return {"score": 1, "rationale": f"{submission} / {response.text}"}
+
+        async def whole(ctx: GradeContext) -> bool:
+            return ctx.expected in ctx.submission
+
+        result = in_memory(
+            dataset=CASES[:1],
+            graders={
+                "named": by_name,
+                "text": lambda text: "Paris" in text,
+                "two": lambda case, text: len(text) / 100,
+                "three": lambda case, text, answer: answer.text == text,
+                "ctx": whole,
+                "partial": partial(lambda least, ctx: len(ctx.submission) >= least, 3),
+            },
+        )
+        (record,) = result.records()
+        text = record.response.text
+        assert {key: grade.score for key, grade in record.grades.items()} == {
+            "named": 1.0, "text": 1.0, "two": len(text) / 100, "three": 1.0, "ctx": 1.0, "partial": 1.0,
+        }  # fmt: skip
+        assert record.grades["named"].rationale == f"{text} / {text}"
+
     def test_odd_metadata_is_stored_where_it_can_be(self) -> None:
         class Word(str):
             __slots__ = ()
@@ -258,7 +285,7 @@ class TestFunctionsInASuite:
 
         @grader
         def number(sample: Sample, submission: str) -> GradeResult:
-            return 1.0  # type: ignore[return-value]
+            return 2.0  # type: ignore[return-value]
 
         @grader
         def stops(sample: Sample, submission: str) -> GradeResult:
@@ -293,7 +320,7 @@ class TestFunctionsInASuite:
             "raises": ("ValueError", "no such town"),
             "leaves": ("SystemExit", "3"),
             "leaves_later": ("SystemExit", "4"),
-            "number": ("bad_reply", "graders.number returned 1.0 (float); return GradeResult(score=1.0)"),
+            "number": ("bad_reply", "graders.number returned 2.0 (float): score must be a finite number from 0.0 to 1.0, got 2.0"),
             "stops": ("RuntimeError", "StopIteration: end"),
             "closes": ("RuntimeError", "GeneratorExit: end"),
             "hangs": ("timeout", "graders.hangs took longer than 0.05 s"),
@@ -406,21 +433,24 @@ class TestFunctionsInASuite:
         def taken(trajectory: Any, config: Any) -> str:
             return ""
 
-        def unmarked(sample: Sample, submission: str) -> GradeResult:
+        def keyword(sample: Sample, *, submission: str) -> GradeResult:
             return GradeResult(1.0)
 
+        forms = "write it as (sample, submission), (sample, submission, response) or (ctx)"
         assert problems(
             suite_options(
                 dataset=[{"input": {1}}],
-                graders={"a": unmarked, "b": taken},
+                graders={"a": keyword, "b": taken, "c": lambda: 1.0, "d": lambda a, b, c, d: 1.0},
                 target={"function": answer, "isolation": "worker"},
                 x=float("nan"),
             )
         ) == [
             Problem("dataset[0].input", "{1} is a set; use strings, numbers, true/false, lists and mappings"),
             Problem("target.isolation", "a function object runs in this process; leave it out"),
-            Problem("graders.a", f"{_qualified('unmarked')!r} is not marked; put @grader above its def"),
+            Problem("graders.a", f"{_qualified('keyword')!r} requires an argument by keyword; {forms}"),
             Problem("graders.b", f"{_qualified('taken')!r} is marked @extractor; a grader is marked @grader"),
+            Problem("graders.c", f"{_qualified('<lambda>')!r} takes 0 arguments; {forms}"),
+            Problem("graders.d", f"{_qualified('<lambda>')!r} takes 4 arguments; {forms}"),
             Problem("x", "nan is not a finite number; leave it out or use null"),
         ]
         assert problems(suite_options(graders={"right": {"kind": "contain"}}, gaet={})) == [

@@ -70,6 +70,8 @@ class TestMarking:
             (suite_setup, "def f(client, model_name): ..."),
             (suite_setup, "def f(suite): ..."),
             (grader, "def f(sample, submission, /): ..."),
+            (grader, "def f(sample, submission, response): ..."),
+            (grader, "async def f(ctx): ..."),
         ],
     )
     def test_each_role_has_its_signatures(self, decorator: Any, source: str) -> None:
@@ -88,6 +90,12 @@ class TestMarking:
             "from __future__ import annotations\ndef f(sample, submission) -> 'GradeResult': ...",
             "from __future__ import annotations\n"
             "from gradeline import GradeResult as R\ndef f(sample, submission) -> R: ...",
+            "def f(sample, submission) -> float: ...",
+            "def f(sample, submission) -> bool: ...",
+            "def f(sample, submission) -> dict[str, object]: ...",
+            "def f(sample, submission) -> dict[str, int | None] | float: ...",
+            "from __future__ import annotations\ndef f(ctx) -> dict[str, int | None] | GradeResult: ...",
+            "from __future__ import annotations\ndef f(ctx) -> typing.Union[bool, 'GradeResult']: ...",
         ],
     )
     def test_every_form_of_the_return_annotation_is_accepted(self, source: str) -> None:
@@ -106,16 +114,19 @@ class TestRefusals:
             (
                 grader,
                 "def f(output, ground_truth) -> float: ...",
-                "f(output, ground_truth) -> float: it must take (sample, submission); "
+                "f(output, ground_truth) -> float: it must take (sample, submission), (sample, submission, response)"
+                " or (ctx); "
                 "write `def f(sample, submission) -> GradeResult`",
             ),
-            (grader, "async def f(sample): ...", "write `async def f(sample, submission) -> GradeResult`"),
+            (grader, "async def f(sample): ...", "write `async def f(ctx) -> GradeResult`"),
             (grader, "def f(submission, sample): ...", "f(submission, sample): it must take (sample, submission)"),
             (grader, "def f(sample, submission, extra=1): ...", "it must take (sample, submission)"),
             (grader, "def f(sample, *submission): ...", "its parameters must be positional"),
             (grader, "def f(sample, *, submission): ...", "its parameters must be positional"),
             (grader, "def f(sample, submission=''): ...", "its parameters must have no defaults"),
-            (grader, "def f(sample, submission) -> float: ...", "it must return GradeResult"),
+            (grader, "def f(sample, submission) -> str: ...", "it must return GradeResult, bool, float or dict; write"),
+            (grader, "def f(sample, submission) -> 'float | None': ...", "it must return GradeResult, bool, float or"),
+            (grader, "def f(sample, submission) -> 'nonsense(': ...", "it must return GradeResult, bool, float or"),
             (grader, "def f(sample, submission) -> 'NotAGradeResult': ...", "it must return GradeResult"),
             (grader, "def f(sample, submission) -> None: ...", "it must return GradeResult"),
             (

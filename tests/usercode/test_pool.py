@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gradeline.errors import ConfigError
-from gradeline.model import Response, Sample
+from gradeline.model import GradeResult, Message, Response, Sample, ToolCall, Trajectory
 from gradeline.usercode.loader import CodeRequest, CodeSpec, LoadError
 from gradeline.usercode.pool import WorkerLimits, WorkerPool
 from gradeline.usercode.process_control import TOKEN_VARIABLE
@@ -134,8 +134,8 @@ def forges(sample, submission):
     return GradeResult(score=1.0)
 
 @grader
-def returns_float(sample, submission):
-    return 0.5
+def returns_seven(sample, submission):
+    return 7
 
 @grader
 def returns_none(sample, submission):
@@ -143,7 +143,24 @@ def returns_none(sample, submission):
 
 @grader
 def returns_dict(sample, submission):
-    return {"score": 1.0}
+    return {"scores": 1.0}
+
+@grader
+def share_of_tools(ctx) -> dict[str, float] | float:
+    calls = [call.name for turn in ctx.response.trajectory.turns for message in turn for call in message.tool_calls]
+    return {"score": calls.count(ctx.submission) / len(calls), "rationale": ", ".join(calls)}
+
+@grader
+def was_fast(sample, submission, response) -> bool:
+    return response.latency_ms < sample.metadata["max_ms"]
+
+@grader
+def half(sample, submission) -> "GradeResult | float":
+    return 0.5
+
+@grader
+def only_passed(ctx):
+    return {"passed": False, "rationale": ctx.sample.input}
 
 @grader
 def too_high(sample, submission):
@@ -180,10 +197,6 @@ class HostileRepr:
 @grader
 def hostile_repr(sample, submission):
     return HostileRepr()
-
-@grader
-def a_bool(sample, submission):
-    return True
 
 class Odd(BaseException):
     pass
@@ -312,6 +325,25 @@ class TestValidCode:
         assert results[0].result.rationale == "compared"
         assert all(result.latency_ms >= 0 for result in results)
 
+    @pytest.mark.parametrize(
+        ("name", "score", "passed", "rationale"),
+        [
+            ("share_of_tools", 0.5, True, "search, open"),
+            ("was_fast", 1.0, True, None),
+            ("half", 0.5, True, None),
+            ("only_passed", 0.0, False, "q"),
+        ],
+    )
+    def test_graders_take_the_response_or_the_context_and_return_plain_values(
+        self, folder: Path, name: str, score: float, passed: bool, rationale: str | None
+    ) -> None:
+        calls = (ToolCall("search", "{}"), ToolCall("open", "{}"))
+        response = Response(text="a", trajectory=Trajectory(((Message("assistant", "", calls),),)), latency_ms=80.0)
+        job = Job(Sample(1, "q", metadata={"max_ms": 100}), (Task("grader", name, "search"),), response)
+        ((found,),) = with_pool(spec(folder, name), lambda pool: asyncio.gather(pool.run(job)))
+        assert found.error is None
+        assert found.result == GradeResult(score, rationale, {}, passed)
+
     def test_the_output_comes_with_the_result(self, folder: Path) -> None:
         async def body(pool: WorkerPool) -> list[TaskResult]:
             return await pool.run(Job(SAMPLE, (grade("prints"), grade("same"))))
@@ -400,9 +432,22 @@ class TestFaults:
             ("hostile_message", "Hostile", "<message cannot be shown>"),
             ("unserialisable", "bad_reply", "unserialisable returned a GradeResult whose metadata.lock: <object"),
             ("enormous", "too_large", "enormous returned 50,000,"),
-            ("returns_float", "bad_reply", "returns_float returned 0.5 (float); return GradeResult(score=0.5)"),
-            ("returns_none", "bad_reply", "returns_none returned None (NoneType); return GradeResult(score=...)"),
-            ("returns_dict", "bad_reply", "returns_dict returned {'score': 1.0} (dict); return GradeResult(score=...)"),
+            (
+                "returns_seven",
+                "bad_reply",
+                "returns_seven returned 7 (int): score must be a finite number from 0.0 to 1.0, got 7",
+            ),
+            (
+                "returns_none",
+                "bad_reply",
+                "returns_none returned None (NoneType); return a GradeResult, a bool, a number from 0 to 1, or a dict"
+                ' such as {"score": 0.5}',
+            ),
+            (
+                "returns_dict",
+                "bad_reply",
+                "returns_dict returned {'scores': 1.0} (dict): unknown key 'scores'; did you mean 'score'?",
+            ),
             (
                 "too_high",
                 "ValueError",
@@ -413,8 +458,7 @@ class TestFaults:
             ("bypasses", "ValueError", "grader 'bypasses' (faulty_graders.py:{def}): GradeResult.metadata must be a"),
             ("past_64_bits", "bad_reply", "past_64_bits returned a value that cannot be sent: "),
             ("generator", "bad_reply", "generator returned <generator object generator at "),
-            ("hostile_repr", "bad_reply", "hostile_repr returned <HostileRepr> (HostileRepr); return GradeResult(sc"),
-            ("a_bool", "bad_reply", "a_bool returned True (bool); return GradeResult(score=1.0)"),
+            ("hostile_repr", "bad_reply", "hostile_repr returned <HostileRepr> (HostileRepr); return a GradeRe"),
             ("base_exception", "Odd", "very"),
             ("memory_bomb", "MemoryError", ""),
             ("exits", "crashed", "exits ended its process: exit code 0"),

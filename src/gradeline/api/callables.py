@@ -17,12 +17,13 @@ import msgspec
 from gradeline.engine.lifecycle import call_in_thread
 from gradeline.errors import AgentError, DataError, grade_policy
 from gradeline.model import ErrorInfo, GradeContext, GraderProtocol, clean_data, fingerprint
-from gradeline.model.context import copy_context, copy_sample, is_own_class
+from gradeline.model.context import copy_context, is_own_class
 from gradeline.model.grade import grader_error, is_field_error
 from gradeline.model.secrets import is_secret_name
 from gradeline.usercode.function_calls import (
     Conversation,
     TargetFunction,
+    call_with_context,
     validated_grade,
     with_grader_location,
 )
@@ -109,11 +110,11 @@ class CallablePool:
     async def _grade(self, job: Job, task: Task, text: str) -> TaskResult:
         code = self._functions[task.role, task.reference]
         function = self._function(task)
-        if isinstance(code, GraderProtocol):
-            ctx = GradeContext(job.sample, text, job.response)
-            call = partial(function, ctx if is_own_class(type(code)) else copy_context(ctx))
+        ctx = GradeContext(job.sample, text, job.response)
+        if not isinstance(code, GraderProtocol):
+            call = partial(call_with_context, function, copy_context(ctx))
         else:
-            call = partial(function, copy_sample(job.sample), text)
+            call = partial(function, ctx if is_own_class(type(code)) else copy_context(ctx))
         try:
             return TaskResult(validated_grade(await self._in_time(task, function, call), task.reference))
         except _TooLateError as late:

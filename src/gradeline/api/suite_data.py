@@ -22,7 +22,7 @@ from gradeline.suite.problems import DocumentError
 from gradeline.suite.read import SuiteFileError, read_suite_document, without_line
 from gradeline.suite.spec import CodeReference, SuiteDefinition
 from gradeline.usercode.decorators import definition_location, mark_of, unwrapped_function
-from gradeline.usercode.function_calls import ParameterError, read_parameters
+from gradeline.usercode.function_calls import ParameterError, read_grader_parameters, read_parameters
 from gradeline.usercode.loader import TARGET
 
 FILE = "<suite given in Python>"
@@ -210,7 +210,9 @@ def _shared_names(entries: Mapping[str, object], found: Mapping[str, Function | 
 
 def _not_a_grader(place: str, function: Function) -> Iterator[Problem]:
     mark, name = mark_of(function), shown_name(function)
-    if mark is None:
-        yield Problem(place, f"{quote(name)} is not marked; put @grader above its def")
-    elif mark.role != "grader":
+    if mark is not None and mark.role != "grader":
         yield Problem(place, f"{quote(name)} is marked @{mark.role}; a grader is marked @grader")
+    try:
+        read_grader_parameters(function)
+    except ParameterError as error:
+        yield Problem(place, f"{quote(name)} {error}")

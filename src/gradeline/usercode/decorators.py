@@ -10,8 +10,8 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FunctionType
-from typing import Any, NamedTuple, TypeVar, overload
+from types import FunctionType, UnionType
+from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, overload
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,7 +55,7 @@ class Decorator:
         self,
         role: str,
         *forms: tuple[str, ...],
-        returns: str | None = None,
+        returns: tuple[str, ...] = (),
         sync_only: bool = False,
         defaults: bool = True,
     ) -> None:
@@ -86,14 +86,14 @@ class Decorator:
         parameters = list(inspect.signature(function).parameters.values())
         if tuple(parameter.name for parameter in parameters) not in self._forms:
             reason = f"it must take {self._expected()}"
-        elif any(parameter.kind not in _POSITIONAL for parameter in parameters):
+        elif any(parameter.kind not in POSITIONAL for parameter in parameters):
             reason = "its parameters must be positional"
         elif not self._defaults and any(parameter.default is not parameter.empty for parameter in parameters):
             reason = "its parameters must have no defaults"
         elif self._sync_only and inspect.iscoroutinefunction(function):
             reason = "it must not be async"
         elif self._returns and not _returns(function, self._returns):
-            reason = f"it must return {self._returns}"
+            reason = f"it must return {one_of(self._returns)}"
         else:
             return None
         return f"{reason}; write `{self._example(function)}`"
@@ -112,24 +112,31 @@ class Decorator:
         return function
 
     def _expected(self) -> str:
-        return " or ".join(f"({', '.join(form)})" for form in self._forms)
+        return one_of([f"({', '.join(form)})" for form in self._forms])
 
     def _example(self, function: FunctionType) -> str:
         prefix = "async " if inspect.iscoroutinefunction(function) and not self._sync_only else ""
         count = function.__code__.co_argcount
         form = next((form for form in self._forms if len(form) == count), self._forms[0])
-        arrow = f" -> {self._returns}" if self._returns else ""
+        arrow = f" -> {self._returns[0]}" if self._returns else ""
         return f"{prefix}def {function.__name__}({', '.join(form)}){arrow}"
 
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
-grader = Decorator("grader", ("sample", "submission"), returns="GradeResult", defaults=False)
+grader = Decorator(
+    "grader",
+    ("sample", "submission"),
+    ("sample", "submission", "response"),
+    ("ctx",),
+    returns=("GradeResult", "bool", "float", "dict"),
+    defaults=False,
+)
 extractor = Decorator(
     "extractor",
     ("trajectory", "config"),
     ("trajectory", "config", "agent_state"),
-    returns="str",
+    returns=("str",),
     sync_only=True,
 )
 agent_factory = Decorator("agent_factory", ("client", "sample"))
@@ -222,17 +229,52 @@ def _letta_name(role: str, chain: list[object]) -> str | None:
     return next((str(name) for name, known in registry.items() if any(known is layer for layer in chain)), None)
 
 
-def _returns(function: FunctionType, class_name: str) -> bool:
-    """True if the return annotation is missing or names that class; strings are not evaluated."""
+def one_of(names: Sequence[str]) -> str:
+    """The names as ``a, b or c``."""
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _returns(function: FunctionType, class_names: Collection[str]) -> bool:
+    """True if the return annotation is missing or names only these classes; strings are not evaluated."""
     annotation = function.__annotations__.get("return", inspect.Signature.empty)
+    return annotation is inspect.Signature.empty or _names_only(annotation, class_names, function.__globals__)
+
+
+def _names_only(annotation: object, class_names: Collection[str], scope: Mapping[str, object]) -> bool:
     if isinstance(annotation, str):
-        text = annotation.strip().strip("'\"")
-        if text.rpartition(".")[2] == class_name:
-            return True
-        annotation = function.__globals__.get(text)
-    if annotation is inspect.Signature.empty:
+        parts = _written_types(annotation)
+        return bool(parts) and all(_is_written_type(part, class_names, scope) for part in parts)
+    if get_origin(annotation) in (Union, UnionType):
+        return all(_names_only(one, class_names, scope) for one in get_args(annotation))
+    kind = get_origin(annotation) or annotation
+    return isinstance(kind, type) and any(base.__name__ in class_names for base in kind.__mro__)
+
+
+def _is_written_type(text: str, class_names: Collection[str], scope: Mapping[str, object]) -> bool:
+    if text.rpartition(".")[2] in class_names:
         return True
-    return isinstance(annotation, type) and any(base.__name__ == class_name for base in annotation.__mro__)
+    value = scope.get(text)
+    return value is not None and not isinstance(value, str) and _names_only(value, class_names, scope)
+
+
+def _written_types(annotation: str) -> list[str]:
+    """The names of the types in a written annotation, such as ``dict`` and ``float`` of ``dict[str, int] | float``."""
+    try:
+        found: list[ast.expr] = [ast.parse(annotation.strip(), mode="eval").body]
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    names: list[str] = []
+    while found:
+        node = found.pop()
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+            found += [node.left, node.right]
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value).rpartition(".")[2] in ("Union", "Optional"):
+            found += node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names += _written_types(node.value)
+        else:
+            names.append(ast.unparse(node.value if isinstance(node, ast.Subscript) else node))
+    return names
 
 
 class MarkedFunction(NamedTuple):

@@ -6,6 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, TracebackType
 from typing import Any, NamedTuple
@@ -19,13 +20,23 @@ from gradeline.errors import (
     closest_match,
     response_policy,
 )
-from gradeline.model import ErrorInfo, GradeResult, Response, Sample, Trajectory, Usage, clean_data, clean_text
+from gradeline.model import (
+    ErrorInfo,
+    GradeContext,
+    GradeResult,
+    Response,
+    Sample,
+    Trajectory,
+    Usage,
+    clean_data,
+    clean_text,
+)
 from gradeline.model.context import copy_sample
 from gradeline.model.documents import joined_documents
-from gradeline.model.grade import is_field_error, plain_scalar
+from gradeline.model.grade import is_field_error, plain_scalar, read_result
 from gradeline.model.response import usage_of_calls
 from gradeline.model.text import exception_text, is_calling_code, is_clean, quote_typed, user_frames, user_traceback
-from gradeline.usercode.decorators import definition_location
+from gradeline.usercode.decorators import POSITIONAL, definition_location
 from gradeline.usercode.returned_values import AgentTurn, ReturnedTurns, TurnRequest, read_returned, stored_response
 
 PARAMETER_NAMES = ("input", "messages", "session", "sample", "model")
@@ -329,31 +340,91 @@ def with_grader_location(error: ValueError, function: object, reference: str) ->
     return found.with_traceback(error.__traceback__)
 
 
+ContextArguments = Callable[[GradeContext], tuple[object, ...]]
+"""Picks the arguments of a grader's function."""
+_ARGUMENTS_BY_NUMBER: Mapping[int, ContextArguments] = {
+    1: lambda ctx: (ctx.submission,),
+    2: attrgetter("sample", "submission"),
+    3: attrgetter("sample", "submission", "response"),
+}
+_CONTEXT_NAMES = frozenset({"sample", "submission", "response"})
+_GRADER_REMEDY = "write it as (sample, submission), (sample, submission, response) or (ctx)"
+
+
+def read_grader_parameters(function: Callable[..., Any]) -> ContextArguments:
+    """The arguments for a grader's function: what its parameters are named after.
+
+    Parameters with other names get the submission, ``(sample, submission)`` or ``(sample, submission, response)``, by
+    their number. Raises `ParameterError` for a function that needs anything else.
+    """
+    try:
+        return _cached_grader_parameters(function)
+    except ParameterError:
+        raise
+    except TypeError:  # a callable object without a hash
+        return _match_grader_parameters(function)
+
+
+def _match_grader_parameters(function: Callable[..., Any]) -> ContextArguments:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        raise ParameterError(f"has no signature; wrap it in a function and {_GRADER_REMEDY}") from None
+    if any(one.kind is _Parameter.KEYWORD_ONLY and one.default is one.empty for one in parameters):
+        raise ParameterError(f"requires an argument by keyword; {_GRADER_REMEDY}")
+    positional = [one for one in parameters if one.kind in POSITIONAL]
+    names = [one.name for one in positional if one.default is one.empty or one.name in _CONTEXT_NAMES]
+    if names == ["ctx"]:
+        return lambda ctx: (ctx,)
+    if names and _CONTEXT_NAMES.issuperset(names):
+        return lambda ctx: tuple(getattr(ctx, name) for name in names)
+    if not names and any(one.kind is _Parameter.VAR_POSITIONAL for one in parameters):
+        return _ARGUMENTS_BY_NUMBER[2]
+    if len(names) not in _ARGUMENTS_BY_NUMBER:
+        raise ParameterError(f"takes {len(names)} arguments; {_GRADER_REMEDY}")
+    return _ARGUMENTS_BY_NUMBER[len(names)]
+
+
+_cached_grader_parameters = lru_cache(maxsize=64)(_match_grader_parameters)
+
+
+def call_with_context(function: Callable[..., Any], ctx: GradeContext) -> object:
+    """The value of a grader's function, see `read_grader_parameters`."""
+    return function(*read_grader_parameters(function)(ctx))
+
+
 def validated_grade(value: object, reference: str) -> GradeResult:
     """The grade that a custom grader returned; `BadReplyError` says what to return instead."""
-    if not isinstance(value, GradeResult):
-        if type(value).__name__ != "GradeResult":  # the real letta package has a class of its own
-            raise BadReplyError(f"{reference} returned {quote_typed(value)}; return {_suggested_result(value)}")
-        foreign: Any = value
-        try:
-            value = GradeResult(foreign.score, foreign.rationale, foreign.metadata, getattr(foreign, "passed", None))
-        except (AttributeError, TypeError, ValueError) as error:
-            raise BadReplyError(f"{reference} returned {quote_typed(foreign)}: {error}") from None
+    result = _as_result(value, reference)
     try:
-        metadata = clean_data(value.metadata, "metadata")
+        metadata = clean_data(result.metadata, "metadata")
     except DataError as error:
         raise BadReplyError(f"{reference} returned a GradeResult whose {error}") from None
-    rationale = value.rationale
+    rationale = result.rationale
     if isinstance(rationale, str):
         rationale = clean_text(str.__str__(rationale)).text
-    return GradeResult(value.score, rationale, metadata, value.passed)
+    return GradeResult(result.score, rationale, metadata, result.passed)
 
 
-def _suggested_result(value: object) -> str:
-    value = plain_scalar(value)
-    if isinstance(value, int | float) and 0 <= value <= 1:
-        return f"GradeResult(score={float(value)})"
-    return "GradeResult(score=...)"
+def _as_result(value: object, reference: str) -> GradeResult:
+    """A result from what a grader may return: a `GradeResult`, a bool, a number from 0 to 1, or a dict."""
+    if isinstance(value, GradeResult):
+        return value
+    plain = plain_scalar(value)
+    try:
+        if isinstance(plain, int | float):
+            return GradeResult(plain + 0.0)
+        if isinstance(plain, dict):
+            return read_result(plain)
+        if type(value).__name__ == "GradeResult":  # the real letta package has a class of its own
+            foreign: Any = value
+            return GradeResult(foreign.score, foreign.rationale, foreign.metadata, getattr(foreign, "passed", None))
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise BadReplyError(f"{reference} returned {quote_typed(value)}: {error}") from None
+    raise BadReplyError(f"{reference} returned {quote_typed(value)}; return {_RETURNABLE}")
+
+
+_RETURNABLE = 'a GradeResult, a bool, a number from 0 to 1, or a dict such as {"score": 0.5}'
 
 
 def _line_of(trace: TracebackType | None) -> str:

@@ -30,7 +30,13 @@ from gradeline.model.context import copy_response, copy_sample
 from gradeline.model.grade import grader_error
 from gradeline.parsing.isolation import trust_process
 from gradeline.usercode import protocol
-from gradeline.usercode.function_calls import Conversation, TargetFunction, call_grader, validated_grade
+from gradeline.usercode.function_calls import (
+    Conversation,
+    TargetFunction,
+    call_grader,
+    call_with_context,
+    validated_grade,
+)
 from gradeline.usercode.loader import TARGET, CodeSpec, LoadedFunctions, Manifest, load
 from gradeline.usercode.output import OutputFile
 from gradeline.usercode.process_control import limit_worker
@@ -188,11 +194,12 @@ class Worker:
         return TaskResult(result, text, error, self._take_output(), latency_ms)
 
     def _grade(self, task: Task, job: Job, submission: str) -> GradeResult:
+        ctx = GradeContext(job.sample, submission, job.response)
         if task.role == "builtin-grader":
-            result: GradeResult = self._builtin(task).grade(GradeContext(job.sample, submission, job.response))
+            result: GradeResult = self._builtin(task).grade(ctx)
             return result
         function = self._function(task)
-        return call_grader(lambda: self._finish(function(job.sample, submission)), function, task.reference)
+        return call_grader(lambda: self._finish(call_with_context(function, ctx)), function, task.reference)
 
     def _reward(self, task: Task, job: Job) -> GradeResult:
         from gradeline.compat.stand_ins import argument_function
