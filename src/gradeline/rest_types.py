@@ -175,6 +175,8 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     error_message: str | None
     group: str | None
     parent: str | None
+    baselines: tuple[str, ...] = ()
+    """The names under which it is a baseline of its suite."""
     pass_rates: dict[str, Figure] | UnsetType = UNSET
     """In lists: the pass rate by grader, without an interval if cases are repeated."""
     progress: EvaluationProgress | UnsetType = UNSET
@@ -191,6 +193,25 @@ class Evaluation(Struct, frozen=True, kw_only=True):
         if self.status == "interrupted":
             return self.held_by_service is False
         return self.status in ("completed", "failed", "cancelled")
+
+
+class NamedBaseline(Struct, frozen=True, kw_only=True):
+    """A name for the evaluation of a suite that others are compared with."""
+
+    name: str
+    suite: str
+    evaluation_id: str
+    set_by: str
+    """The id of the key; `local` without one, and the name of a user of the command line."""
+    set_at: str
+
+
+class BaselinePage(Struct, frozen=True, kw_only=True):
+    """A page of the baselines, by suite and name."""
+
+    baselines: list[NamedBaseline]
+    count: int
+    next_cursor: str | None = None
 
 
 class EvaluationPage(Struct, frozen=True, kw_only=True):

@@ -127,6 +127,10 @@ class Client:
     summary = _method(endpoints.summary)
     histograms = _method(endpoints.histograms)
     export = _method(endpoints.export)
+    baselines = _iterator(endpoints.baselines)
+    set_baseline = _method(endpoints.set_baseline)
+    clear_baseline = _method(endpoints.clear_baseline)
+
     compare = _method(endpoints.compare)
     rank = _method(endpoints.rank)
     trend = _method(endpoints.trend)

@@ -30,6 +30,7 @@ from gradeline.client.protocol import (
 )
 from gradeline.model import TestCase
 from gradeline.rest_types import (
+    BaselinePage,
     Evaluation,
     EvaluationComparison,
     EvaluationPage,
@@ -37,6 +38,7 @@ from gradeline.rest_types import (
     GraderInfo,
     GraderList,
     ImportedCases,
+    NamedBaseline,
     RankedEvaluations,
     Result,
     ResultDetail,
@@ -324,14 +326,40 @@ def export(id: str, format: ExportFormat = "json") -> ApiCall[bytes]:  # noqa: A
     return ApiCall(export_request(id, format), _body)
 
 
+def baselines(*, suite: str | None = None) -> Listing[NamedBaseline]:
+    """The baselines with a name, of all suites or of one."""
+    read = read_page(BaselinePage, lambda page: page.baselines)
+    return _listing(api_path("baselines"), read, suite=suite, limit=1000)
+
+
+def set_baseline(name: str, evaluation_id: str) -> ApiCall[NamedBaseline]:
+    """Make a completed evaluation the baseline of its suite with this name."""
+    request = json_request("PUT", api_path("baselines", name), {"evaluation_id": evaluation_id})
+    return ApiCall(request._replace(repeatable=True), read_data(NamedBaseline))
+
+
+def clear_baseline(name: str, *, suite: str | None = None) -> ApiCall[None]:
+    """Remove a baseline; ``suite`` is required if several suites have one of this name."""
+    return ApiCall(ApiRequest("DELETE", api_path("baselines", name), {"suite": suite}), read_nothing)
+
+
 def compare(
-    baseline: str, candidate: str, *, force: bool = False, margin: float | None = None
+    baseline: str,
+    candidate: str,
+    *,
+    suite: str | None = None,
+    force: bool = False,
+    margin: float | None = None,
 ) -> ApiCall[EvaluationComparison]:
-    """Compare two evaluations: is the candidate better, worse, not worse, or is it undecided?"""
+    """Compare two evaluations: is the candidate better, worse, not worse, or is it undecided?
+
+    Each is an id or the name of a baseline, of ``suite`` or else of the candidate's suite.
+    """
     request = _get(
         api_path("evaluations", "compare"),
         baseline=baseline,
         candidate=candidate,
+        suite=suite,
         force=True if force else None,
         margin=margin,
     )

@@ -21,7 +21,7 @@ from gradeline.service.limits import (
 from gradeline.service.middleware import AuthMiddleware, DrainMiddleware, HeadMiddleware, SecurityHeadersMiddleware
 from gradeline.service.openapi import operations_of
 from gradeline.service.responses import add_error_handlers
-from gradeline.service.routes import admin, compare, evaluations, graders, results, system, test_cases
+from gradeline.service.routes import admin, baselines, compare, evaluations, graders, results, system, test_cases
 from gradeline.service.service import Service
 from gradeline.service.telemetry import AccessLogMiddleware
 
@@ -33,6 +33,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     admin.audit_router,
     test_cases.router,
     graders.router,
+    baselines.router,
     compare.router,
     evaluations.events_router,
     results.labels_router,

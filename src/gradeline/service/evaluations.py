@@ -20,6 +20,7 @@ from gradeline.model import Run, Sample, quote
 from gradeline.rest_types import EarlyStop, Evaluation, EvaluationPage
 from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.auth import Caller
+from gradeline.service.baselines import Baselines
 from gradeline.service.claimed_run import CANCELLED
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.events import ENDED, STOPPED, EventBroker
@@ -47,7 +48,7 @@ from gradeline.service.suite_builder import (
 )
 from gradeline.store.database import Database, SharedStorage, Transaction
 from gradeline.store.maintenance import usage_of_run
-from gradeline.store.queries import insert_run, insert_samples, read_run
+from gradeline.store.queries import baseline_names, insert_run, insert_samples, read_run
 from gradeline.store.sql_storage import response_source
 
 DEFAULT_TIMEOUT_S = 30.0
@@ -83,6 +84,7 @@ class Evaluations:
         events: EventBroker,
         runner: Runner,
         suites: SuiteBuilder,
+        baselines: Baselines,
     ) -> None:
         self._settings = settings
         self._storage = storage
@@ -93,6 +95,7 @@ class Evaluations:
         self._runner = runner
         self._queue = runner.queue
         self._suites = suites
+        self._baselines = baselines
         self._keys = IdempotencyKeys(database)
         self._list = RunList(database)
         self._verdicts = VerdictCache(storage)
@@ -107,7 +110,7 @@ class Evaluations:
             known = self._keys.known(sender, key, body)
             if known is None:
                 self._require_room(self._queue.waiting())
-                runs, samples = self._new_runs(request, caller)
+                runs, samples, request = self._new_runs(request, caller)
                 try:
                     self._database.transact(
                         lambda transaction: self._store(
@@ -148,17 +151,31 @@ class Evaluations:
             message = f"{waiting:,} evaluations wait already; try again later"
             raise ServiceError(Code.RATE_LIMITED, message, headers=_RETRY)
 
-    def _new_runs(self, request: EvaluationRequest, caller: Caller) -> tuple[list[Run], list[Sample]]:
+    def _new_runs(
+        self, request: EvaluationRequest, caller: Caller
+    ) -> tuple[list[Run], list[Sample], EvaluationRequest]:
+        """The runs, their cases, and the request with the id of its baseline."""
         made = self._suites.build(request, caller)
-        if request.baseline_id is not None and self._storage.get_run(request.baseline_id) is None:
-            unknown = f"no evaluation {quote(request.baseline_id, 60)}"
-            errors = [{"field": "baseline_id", "message": unknown}]
-            raise ServiceError(Code.INVALID_INPUT, f"Field 'baseline_id': {unknown}", details={"errors": errors})
+        request = self._with_baseline(request, str(made.document.get("name", "")))
         lead = "suite" if request.suite is not None else ""
         try:
-            return asyncio.run(self._plan_runs(made, request)), made.samples
+            return asyncio.run(self._plan_runs(made, request)), made.samples, request
         except ConfigError as error:
             raise config_error(error, lead) from None
+
+    def _with_baseline(self, request: EvaluationRequest, suite: str) -> EvaluationRequest:
+        """The request with the id of the run that ``baseline_id`` names, by id or as a baseline of the suite."""
+        if request.baseline_id is None:
+            return request
+        try:
+            return replace(request, baseline_id=self._baselines.find(request.baseline_id, suite).id)
+        except ServiceError:
+            unknown = (
+                f"no evaluation {quote(request.baseline_id, 60)}, and no baseline of {quote(suite, 60)} with this name"
+            )
+            errors = [{"field": "baseline_id", "message": unknown}]
+            message = f"Field 'baseline_id': {unknown}"
+            raise ServiceError(Code.INVALID_INPUT, message, details={"errors": errors}) from None
 
     async def _plan_runs(self, made: BuiltSuite, request: EvaluationRequest) -> list[Run]:
         """A run for each variant, as it is stored; the runner executes it."""
@@ -190,7 +207,12 @@ class Evaluations:
         if request is None and now_.run.status == "completed":
             verdict = self._verdicts.get(now_.run)
         return replace(
-            shown, progress=now_.progress, held_by_service=now_.in_queue, verdict=verdict, comparison=comparison
+            shown,
+            baselines=baseline_names(self._database.read, [run]).get(run, ()),
+            progress=now_.progress,
+            held_by_service=now_.in_queue,
+            verdict=verdict,
+            comparison=comparison,
         )
 
     def storage(self, run: str) -> RunStorage:
@@ -206,9 +228,13 @@ class Evaluations:
         ids = [run.id for run in found.runs]
         kept, counts = self._list.requests(ids), self._list.result_counts(found.runs)
         rates = self._list.pass_rates(found.runs, counts)
+        names = baseline_names(self._database.read, ids)
         shown = [_shown(run, kept.get(run.id, (None, None))[0], counts[run.id]) for run in found.runs]
         return EvaluationPage(
-            evaluations=[replace(one, test_case_ids=None, pass_rates=rates[one.id]) for one in shown],
+            evaluations=[
+                replace(one, test_case_ids=None, pass_rates=rates[one.id], baselines=names.get(one.id, ()))
+                for one in shown
+            ],
             count=len(shown),
             total=found.total,
             total_is_capped=True if found.capped else UNSET,

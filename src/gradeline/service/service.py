@@ -20,6 +20,7 @@ from gradeline.rest_types import utc_timestamp
 from gradeline.service import queue
 from gradeline.service.audit import AUDIT_STEPS, Audit, AuditList, Recorder
 from gradeline.service.auth import KEY_STEPS, SESSION_STEPS, ApiKeys, Caller, Sessions
+from gradeline.service.baselines import Baselines
 from gradeline.service.evaluations import Evaluations
 from gradeline.service.events import EVENT_STEPS, EventBroker
 from gradeline.service.graders import GRADER_STEPS, StoredGraders
@@ -106,6 +107,7 @@ class Service:
     results: Results
     labels: Labels
     runner: Runner
+    baselines: Baselines
     evaluations: Evaluations
     trials: Trials
     retention: RetentionTask | None
@@ -188,6 +190,7 @@ def _wire(settings: ServeSettings, storage: SharedStorage, engine: RunEngine) ->
     events = EventBroker(database)
     runner = Runner(settings, storage, database, secrets, egress, events, engine)
     suites = SuiteBuilder(settings, storage, cases, graders, egress, secrets)
+    baselines = Baselines(database, storage)
     return Service(
         settings=settings,
         storage=storage,
@@ -206,7 +209,8 @@ def _wire(settings: ServeSettings, storage: SharedStorage, engine: RunEngine) ->
         results=Results(database, storage, settings),
         labels=Labels(database),
         runner=runner,
-        evaluations=Evaluations(settings, storage, database, egress, secrets, events, runner, suites),
+        baselines=baselines,
+        evaluations=Evaluations(settings, storage, database, egress, secrets, events, runner, suites, baselines),
         trials=Trials(settings, storage, cases, egress, secrets, suites),
         retention=None if settings.retention is None else RetentionTask(storage, settings.retention),
     )

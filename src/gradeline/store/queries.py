@@ -109,6 +109,15 @@ def select_in(read: Query, statement: str, values: Iterable[str]) -> Iterator[Ro
         yield from read(statement.format(places=", ".join("?" * len(chunk))), *chunk)
 
 
+def baseline_names(read: Query, runs: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The names of the baselines that these runs are, by run; a run that is none is left out."""
+    names: dict[str, tuple[str, ...]] = {}
+    statement = "SELECT run, name FROM baselines WHERE run IN ({places}) ORDER BY name"
+    for run, name in select_in(read, statement, runs):
+        names[run] = (*names.get(run, ()), name)
+    return names
+
+
 def count_responses(read: Query, runs: Iterable[str]) -> dict[str, int]:
     """The number of responses by run; a run without any is left out."""
     statement = "SELECT run, CAST(sum(count) AS BIGINT) FROM response_counts WHERE run IN ({places}) GROUP BY run"

@@ -15,6 +15,7 @@ from gradeline.service.auth import KeyScope, requires
 from gradeline.service.comparisons import Excerpts, compare_runs, rank_runs, suite_trend
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.openapi import document_responses
+from gradeline.service.requests import require_clean
 from gradeline.service.responses import success
 from gradeline.service.results import Results
 from gradeline.service.service import service_of
@@ -80,12 +81,16 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-@router.get("/compare", responses=document_responses(EvaluationComparison, example=_EXAMPLE))
+@router.get("/compare", responses=document_responses(EvaluationComparison, errors=(400, 404, 409), example=_EXAMPLE))
 @requires(KeyScope.READ)
 def compare_evaluations(
     request: Request,
-    baseline: Annotated[str, Query(description="The id of the baseline.")],
-    candidate: Annotated[str, Query(description="The id of the candidate.")],
+    baseline: Annotated[str, Query(description="The id of the baseline, or its name as a baseline.")],
+    candidate: Annotated[str, Query(description="The id of the candidate, or its name as a baseline.")],
+    suite: Annotated[
+        str | None,
+        Query(max_length=1000, description="The suite of a baseline's name; by default that of the candidate."),
+    ] = None,
     force: Annotated[bool, Query(description="Compare even if the graders differ.")] = False,
     margin: Annotated[float, Query(ge=0, le=1, description="Mean loss that still counts as not worse.")] = MARGIN,
 ) -> Response:
@@ -94,8 +99,8 @@ def compare_evaluations(
     Evaluations that are not comparable are compared only with `force`: `comparability` has the reasons.
     """
     service = service_of(request)
-    results: Results = service.results
-    first, second = results.run(baseline), results.run(candidate)
+    require_clean([suite], "suite")
+    first, second = service.baselines.find_pair(baseline, candidate, suite or None)
     excerpts = Excerpts(service.database)
     return success(compare_runs(service.storage, excerpts, first, second, margin=margin, force=force))
 

@@ -68,6 +68,7 @@ _RUN: dict[str, Any] = {
     "error_message": None,
     "group": None,
     "parent": None,
+    "baselines": [],
     "progress": {"total": 1, "answered": 0, "graded": 0, "errors": 0},
     "verdict": None,
     "comparison": None,
@@ -139,7 +140,10 @@ class NewEvaluation(BaseModel):
     timeout_s: Annotated[
         float | None, Field(gt=0, le=3600, description="Timeout of a call in seconds (default 30).")
     ] = None
-    baseline_id: Annotated[str | None, Field(description="The run with which the finished run is compared.")] = None
+    baseline_id: Annotated[
+        str | None,
+        Field(description="The run with which the finished run is compared: its id, or the name of a baseline."),
+    ] = None
     stop_early: Annotated[
         bool,
         Field(description="Run the cases in random order, and stop as soon as the comparison is decided."),
