@@ -22,6 +22,7 @@ PARTS = (
     "overhead",
     "early",
     "checks",
+    "external",
     "concurrency",
     "reused_connections",
     "memory",

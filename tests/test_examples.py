@@ -100,6 +100,29 @@ def test_an_agent_with_retrieval(tmp_path: Path, agent: str) -> None:
     ]
 
 
+TYPESCRIPT = ROOT / "ui" / "node_modules"
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="Node is not installed")
+@pytest.mark.skipif(not TYPESCRIPT.is_dir(), reason="the packages of the web interface are not installed (make ui)")
+@pytest.mark.parametrize("protocol", ["jsonl", "once"])
+def test_a_grader_in_typescript(tmp_path: Path, protocol: str) -> None:
+    folder = Path(shutil.copytree(EXAMPLES / "typescript_grader", tmp_path / "typescript_grader"))
+    compiler = ["node", TYPESCRIPT / "typescript" / "bin" / "tsc", "-p", folder, "--typeRoots", TYPESCRIPT / "@types"]
+    compiled = subprocess.run(compiler, capture_output=True, text=True, check=False)
+    assert (compiled.returncode, compiled.stdout) == (0, "")
+    done = call(folder, "run", "suite.yaml", "--quiet", "--set", f"graders.words.protocol={protocol}")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "pass"), done.stderr
+    lines = call(folder, "show", "--records").stdout.splitlines()
+    grades = {record["case"]: record["grades"]["words"] for record in map(json.loads, lines)}
+    assert {case: (grade["score"], grade["rationale"]) for case, grade in grades.items()} == {
+        "capital": (1.0, "1 of 1 expected words"),
+        "colours": (0.5, "1 of 2 expected words"),
+        "greeting": (0.0, "17 words, maximum 12"),
+    }
+    assert grades["colours"]["metadata"] == {"missing": ["white"]}
+
+
 def test_conversations_are_graded_turn_by_turn(tmp_path: Path, agent: str) -> None:
     folder = copied("multi_turn", tmp_path, agent)
     assert means(folder, "suite.yaml") == {"right": 1.0, "helpful": 1.0, "calm": 1.0}
