@@ -120,7 +120,7 @@ def test_only_a_completed_known_run_is_a_baseline(call: Call, service: Service) 
     refused = call("PUT", "/api/baselines/main", json={"evaluation_id": running})
     assert (refused.status, refused.error["code"]) == (409, "CONFLICT")
     unknown = call("PUT", "/api/baselines/main", json={"evaluation_id": "nope"})
-    assert (unknown.status, unknown.error["code"]) == (400, "INVALID_INPUT")
+    assert (unknown.status, unknown.error["code"]) == (404, "NOT_FOUND")
 
 
 def test_the_run_of_a_baseline_is_not_deleted(call: Call, service: Service) -> None:

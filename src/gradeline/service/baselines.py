@@ -101,10 +101,7 @@ class Baselines:
     def _run(self, run_id: str) -> Run:
         run = None if clean_text(run_id).changed else self._storage.get_run(run_id)
         if run is None:
-            errors = [{"field": "evaluation_id", "message": "no such evaluation"}]
-            raise ServiceError(
-                Code.INVALID_INPUT, "Field 'evaluation_id': no such evaluation", details={"errors": errors}
-            )
+            raise not_found("evaluation", run_id)
         return run
 
 

@@ -26,6 +26,58 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/baselines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Baselines
+         * @description List the baselines by suite and name.
+         *
+         *     Requires a key of scope `read`.
+         */
+        get: operations["list_baselines"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/baselines/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set Baseline
+         * @description Make a completed evaluation the baseline of its suite with this name, in place of the present one.
+         *
+         *     Comparisons and new evaluations accept the name. The evaluation cannot be deleted while it is a baseline.
+         *
+         *     Requires a key of scope `run`.
+         */
+        put: operations["set_baseline"];
+        post?: never;
+        /**
+         * Clear Baseline
+         * @description Remove a baseline; its evaluation stays.
+         *
+         *     Requires a key of scope `run`.
+         */
+        delete: operations["clear_baseline"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/evaluations": {
         parameters: {
             query?: never;
@@ -938,6 +990,23 @@ export interface components {
             next_cursor: string | null;
         };
         /**
+         * BaselinePage
+         * @description A page of the baselines, by suite and name.
+         */
+        BaselinePage: {
+            baselines: components["schemas"]["NamedBaseline"][];
+            count: number;
+            next_cursor?: string | null;
+        };
+        /**
+         * BaselineRun
+         * @description The evaluation that becomes the baseline of its suite.
+         */
+        BaselineRun: {
+            /** Evaluation Id */
+            evaluation_id: string;
+        };
+        /**
          * Bin
          * @description The number of values from ``low`` to ``high``, both included: as bounds of a filter they find exactly these.
          *
@@ -962,9 +1031,9 @@ export interface components {
             };
             candidate_output?: string | null;
             /** @enum {unknown} */
-            change: "edited" | "improved" | "missing" | "mixed" | "same" | "worse";
+            change: "edited" | "improved" | "missing" | "mixed" | "not_applicable" | "same" | "worse";
             changes: {
-                [key: string]: "edited" | "improved" | "missing" | "mixed" | "same" | "worse";
+                [key: string]: "edited" | "improved" | "missing" | "mixed" | "not_applicable" | "same" | "worse";
             };
             input?: string | null;
             test_case_id: string;
@@ -1082,6 +1151,8 @@ export interface components {
         Evaluation: {
             agent_endpoint_url: string | null;
             baseline_id: string | null;
+            /** @default [] */
+            baselines?: string[];
             /** @default 0 */
             calls_saved?: number;
             comparison?: Record<string, unknown> | null;
@@ -1205,6 +1276,9 @@ export interface components {
                 [key: string]: number;
             };
             grader_fail_counts: {
+                [key: string]: number;
+            };
+            grader_not_applicable_counts: {
                 [key: string]: number;
             };
             grader_pass_counts: {
@@ -1529,6 +1603,17 @@ export interface components {
             tool_calls?: components["schemas"]["ToolCall"][];
         };
         /**
+         * NamedBaseline
+         * @description A name for the evaluation of a suite that others are compared with.
+         */
+        NamedBaseline: {
+            evaluation_id: string;
+            name: string;
+            set_at: string;
+            set_by: string;
+            suite: string;
+        };
+        /**
          * NewEvaluation
          * @description Either a whole `suite`, or cases, an agent and graders.
          */
@@ -1540,7 +1625,7 @@ export interface components {
             agent_endpoint_url?: string | null;
             /**
              * Baseline Id
-             * @description The run with which the finished run is compared.
+             * @description The run with which the finished run is compared: its id, or the name of a baseline.
              */
             baseline_id?: string | null;
             /**
@@ -2273,6 +2358,379 @@ export interface operations {
             };
         };
     };
+    list_baselines: {
+        parameters: {
+            query?: {
+                /** @description Only those of this suite. */
+                suite?: string | null;
+                limit?: number;
+                /** @description The `next_cursor` of the previous page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["BaselinePage"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    set_baseline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Letters, digits, `.`, `_` and `-`, at most 100; not `latest`. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BaselineRun"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["NamedBaseline"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body arrived too slowly. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not possible in the present state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Unsupported content type of the body. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    clear_baseline: {
+        parameters: {
+            query?: {
+                /** @description The suite, where several have a baseline of that name. */
+                suite?: string | null;
+            };
+            header?: never;
+            path: {
+                /** @description Letters, digits, `.`, `_` and `-`, at most 100; not `latest`. */
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not possible in the present state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
     list_evaluations: {
         parameters: {
             query?: {
@@ -2537,10 +2995,12 @@ export interface operations {
     compare_evaluations: {
         parameters: {
             query: {
-                /** @description The id of the baseline. */
+                /** @description The id of the baseline, or its name as a baseline. */
                 baseline: string;
-                /** @description The id of the candidate. */
+                /** @description The id of the candidate, or its name as a baseline. */
                 candidate: string;
+                /** @description The suite of a baseline's name; by default that of the candidate. */
+                suite?: string | null;
                 /** @description Compare even if the graders differ. */
                 force?: boolean;
                 /** @description Mean loss that still counts as not worse. */
@@ -2595,6 +3055,15 @@ export interface operations {
             };
             /** @description Not found. */
             404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not possible in the present state. */
+            409: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -61,7 +61,7 @@ def list_baselines(
     return success(service_of(request).baselines.page(suite or None, PageRequest.of(limit, None, cursor)))
 
 
-@router.put("/{name}", responses=document_responses(NamedBaseline, errors=(400, 409), example=_BASELINE))
+@router.put("/{name}", responses=document_responses(NamedBaseline, errors=(400, 404, 409), example=_BASELINE))
 @requires(KeyScope.RUN)
 def set_baseline(name: Name, body: BaselineRun, request: Request) -> Response:
     """Make a completed evaluation the baseline of its suite with this name, in place of the present one.
