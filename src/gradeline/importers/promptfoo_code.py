@@ -1,0 +1,203 @@
+"""promptfoo's assertions that are code: files for Node, Ruby and Python that run it as graders.
+
+The code is carried over as it is written; an import never executes it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from posixpath import normpath
+
+from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
+from gradeline.importers.promptfoo_types import FILE, Assertion, CodeFile, NotMappedError, Scope, SuiteGrader
+from gradeline.model import quote
+
+RUNTIME = "graders/promptfoo.mjs"
+RUBY_RUNTIME = "graders/promptfoo.rb"
+_USER = "graders/promptfoo_files"
+"""Folder of the user's own files, which generated files import."""
+_MAX_CODE = 200_000
+_STATEMENT = re.compile(r"(?:return|const|let|var|if|for|while|switch|throw|try|function|async)\b")
+_CONTEXT = "context has vars, prompt, config, test and providerResponse; an output that is JSON is passed as text"
+_NUMBERS = "a number outside 0 to 1 passes or fails, and scores 1 or 0"
+
+
+def javascript(assertion: Assertion, scope: Scope) -> SuiteGrader:
+    """JavaScript in the value or in a file, run by Node."""
+    text = assertion.text()
+    if text.startswith(SCHEME):
+        return node_grader(*_module_code(FileReference.of(text), scope), assertion)
+    return node_grader(f"grade(async (output, context) => {{\n{_body(text)}\n}});", {}, assertion)
+
+
+def node_grader(
+    code: str, others: Mapping[str, str], assertion: Assertion, differs: str = f"{_CONTEXT}; {_NUMBERS}"
+) -> SuiteGrader:
+    """A grader of kind command that runs code with Node."""
+    require = 'import { createRequire } from "node:module";\n' if "require(" in code else ""
+    made = "const require = createRequire(import.meta.url);\n" if require else ""
+    text = f'{require}import {{ grade }} from "./promptfoo.mjs";\n{made}\n{code}\n'
+    config = {"kind": "command", "command": ["node", FILE], "protocol": "jsonl", **_options(assertion)}
+    runtime = {RUNTIME: _runtime("promptfoo.mjs"), **others}
+    code_file = CodeFile(".mjs", text, runtime)
+    return SuiteGrader(config, "grader command with Node", None, differs, True, code_file, True)
+
+
+def _options(assertion: Assertion) -> dict[str, object]:
+    """The options of a grader of kind command: a score passes where promptfoo's number does."""
+    least = 1e-9 if assertion.threshold is None else assertion.threshold
+    parameters: dict[str, object] = {"config": dict(assertion.config), "pass_threshold": least}
+    if assertion.threshold is not None:
+        parameters["threshold"] = assertion.threshold
+    if assertion.negated:
+        parameters["negate"] = True
+        least = 1e-9
+        parameters["pass_threshold"] = least
+    return {"parameters": parameters, "pass_threshold": min(1.0, max(0.0, least))}
+
+
+def _body(code: str) -> str:
+    """The body of a function: an expression is returned, and so is the last one after declarations."""
+    if len(code) > _MAX_CODE:
+        raise NotMappedError(f"has {len(code):,} characters of code, more than {_MAX_CODE:,}; put it into a file")
+    plain = code.strip()
+    if "\n" in plain or re.match(r"(?:return|if|for|while|switch|throw|try)\b", plain):
+        return code.rstrip("\n")
+    if not _STATEMENT.match(plain):
+        return f"return (\n{plain.rstrip(';')}\n);"
+    first, _, last = plain.rstrip("; ").rpartition(";")
+    return f"{first};\nreturn (\n{last.strip()}\n);" if first else plain
+
+
+def _module_code(reference: FileReference, scope: Scope) -> tuple[str, Mapping[str, str]]:
+    """The code that calls a function of the user's module, and the module."""
+    suffixes = {".js": None, ".cjs": ".cjs", ".mjs": ".mjs"}
+    if reference.suffix not in suffixes:
+        raise NotMappedError(f"names {quote(reference.path, 60)}, which Node does not run; compile it to .mjs first")
+    text = _file(reference, scope)
+    suffix = suffixes[reference.suffix] or (".mjs" if _is_module(text) else ".cjs")
+    name = user_file(reference, suffix)
+    path = json.dumps("./" + name.removeprefix("graders/"))
+    function = json.dumps(reference.function)
+    return f"import * as user from {path};\n\ngrade(exported(user, {function}));", {name: text}
+
+
+def _is_module(text: str) -> bool:
+    return re.search(r"^\s*(?:export|import)\b(?!\s*\()", text, re.MULTILINE) is not None
+
+
+def user_file(reference: FileReference, suffix: str | None = None) -> str:
+    """The name of a file of the user in the written folder."""
+    path = re.sub(r"[^\w./-]", "_", normpath(reference.path), flags=re.ASCII)
+    steps = [step for step in path.split("/") if step not in ("", ".", "..")]
+    stem, dot, old = steps[-1].rpartition(".")
+    steps[-1] = f"{stem or old}{suffix or dot + old}"
+    return "/".join([_USER, *steps])
+
+
+def _file(reference: FileReference, scope: Scope) -> str:
+    try:
+        return scope.folder.text(reference)
+    except FileReferenceError as error:
+        raise NotMappedError(f"names a file that is not read: {error}") from None
+
+
+def python(assertion: Assertion, scope: Scope) -> SuiteGrader:
+    """Python in the value or in a file, run as a custom grader."""
+    text = assertion.text()
+    function = "get_assert"
+    if text.startswith(SCHEME):
+        reference = FileReference.of(text)
+        if reference.suffix != ".py":
+            raise NotMappedError(f"names {quote(reference.path, 60)}, which is not a Python file")
+        code, function = _file(reference, scope), reference.function or function
+    else:
+        code = _python_function(text)
+    settings = {"config": dict(assertion.config), "threshold": assertion.threshold, "negate": assertion.negated}
+    tail = _runtime("grader.py.txt").replace("'SETTINGS'", repr(settings)).replace("FUNCTION", function)
+    config: dict[str, object] = {"kind": "tool", "function": f"{FILE}:promptfoo_grade"}
+    differs = f"{_CONTEXT.replace(' and providerResponse', '').replace('config, test', 'config and test')}; {_NUMBERS}"
+    code_file = CodeFile(".py", f"{code.rstrip()}\n\n\n{tail}")
+    return SuiteGrader(config, "custom grader in Python", None, differs, True, code_file, True)
+
+
+def _python_function(code: str) -> str:
+    if len(code) > _MAX_CODE:
+        raise NotMappedError(f"has {len(code):,} characters of code, more than {_MAX_CODE:,}; put it into a file")
+    plain = code.strip()
+    body = textwrap.dedent(code).strip("\n") if "\n" in plain else f"return (\n    {plain}\n)"
+    return f"def get_assert(output, context):\n{textwrap.indent(body, '    ')}"
+
+
+def ruby(assertion: Assertion, scope: Scope) -> SuiteGrader:
+    """Ruby in the value or in a file, run by Ruby."""
+    text = assertion.text()
+    function = "get_assert"
+    if text.startswith(SCHEME):
+        reference = FileReference.of(text)
+        code, function = _file(reference, scope), reference.function or function
+    else:
+        plain = text.strip()
+        code = f"def get_assert(output, context)\n{textwrap.indent(plain, '  ')}\nend"
+    if not re.fullmatch(r"[a-z_]\w*[?!]?", function, re.ASCII):
+        raise NotMappedError(f"names the function {quote(function, 60)}, which is not a name of Ruby")
+    config = {"kind": "command", "command": ["ruby", FILE], "protocol": "jsonl", **_options(assertion)}
+    program = f'{code}\n\nrequire_relative "promptfoo"\ngrade {{ |output, context| {function}(output, context) }}\n'
+    code_file = CodeFile(".rb", program, {RUBY_RUNTIME: _runtime("promptfoo.rb")})
+    return SuiteGrader(config, "grader command with Ruby", None, f"{_CONTEXT}; {_NUMBERS}", True, code_file, True)
+
+
+def webhook(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG001
+    """A server that grades."""
+    url = assertion.text()
+    if not re.match(r"https?://", url):
+        raise NotMappedError(f"needs a URL as its value, got {quote(url, 60)}")
+    differs = (
+        "the server gets {sample, submission, response, config} and returns {score} or {passed}; promptfoo sends"
+        " {output, context} and reads {pass, score}"
+    )
+    config: dict[str, object] = {"kind": "http", "url": url, "timeout": 5}
+    if assertion.config:
+        config["parameters"] = dict(assertion.config)
+    return SuiteGrader(config, "grader http", differs=differs)
+
+
+@cache
+def _runtime(name: str) -> str:
+    return files("gradeline.importers").joinpath("promptfoo_runtime", name).read_text(encoding="utf-8")
+
+
+CHECKS_IN_NODE: Mapping[str, Callable[[Assertion], str]] = {
+    "contains": lambda one: f"String(output).includes({_js(one.text())})",
+    "icontains": lambda one: f"String(output).toLowerCase().includes({_js(one.text().lower())})",
+    "starts-with": lambda one: f"String(output).startsWith({_js(one.text())})",
+    "regex": lambda one: f"new RegExp({_js(one.text())}).test(String(output))",
+    "equals": lambda one: f"same(output, {_js(one.value)})",
+    "javascript": lambda one: f"await (async () => {{\n{_body(one.text())}\n}})()",
+}
+"""The types that Node checks where a rule cannot: after a ``transform``, and for patterns that RE2 does not have."""
+
+
+def in_node(assertion: Assertion) -> SuiteGrader:
+    """A check that Node makes, of the output after its ``transform``."""
+    check = CHECKS_IN_NODE.get(assertion.type)
+    if check is None:
+        raise NotMappedError("has a transform before a check that Node does not make; apply it in the agent's response")
+    code = f"return {check(assertion)};"
+    if assertion.transform is not None:
+        changed = textwrap.indent(_body(assertion.transform), "  ")
+        code = f"output = await (async () => {{\n{changed}\n}})();\n{code}"
+    helper = 'import { same } from "./promptfoo.mjs";\n' if assertion.type == "equals" else ""
+    program = f"{helper}grade(async (output, context) => {{\n{code}\n}});"
+    if assertion.transform is not None or assertion.type == "javascript":
+        return node_grader(program, {}, assertion)
+    return node_grader(program, {}, assertion, "")
+
+
+def _js(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

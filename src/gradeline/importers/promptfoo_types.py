@@ -1,0 +1,169 @@
+"""One assertion of promptfoo, as read from a configuration, and what it can become in gradeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from math import isfinite
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from gradeline.importers.promptfoo_files import SourceFolder
+from gradeline.importers.promptfoo_templates import TemplateError, parse_template, render
+from gradeline.model import quote
+from gradeline.model.grade import PASS_SCORE
+
+TYPES = frozenset(
+    """
+    agent-rubric answer-relevance bleu classifier contains contains-all contains-any contains-html contains-json
+    contains-sql contains-xml context-faithfulness context-recall context-relevance conversation-relevance cost equals
+    factuality finish-reason g-eval gleu guardrails icontains icontains-all icontains-any is-html is-json is-refusal
+    is-sql is-valid-function-call is-valid-openai-function-call is-valid-openai-tools-call is-xml javascript latency
+    levenshtein llm-rubric meteor model-graded-closedqa model-graded-factuality moderation perplexity perplexity-score
+    pi python regex rouge-n ruby search-rubric similar similar:cosine similar:dot similar:euclidean skill-used
+    starts-with tool-call-f1 trace-error-spans trace-span-count trace-span-duration trajectory:goal-success
+    trajectory:step-count trajectory:tool-args-match trajectory:tool-sequence trajectory:tool-used webhook word-count
+    """.split()  # noqa: SIM905 - sixty words read better than sixty lines
+)
+"""The types of assertions; each may have ``not-`` before it."""
+SPECIAL_TYPES = frozenset(("assert-set", "human", "max-score", "select-best"))
+MAX_DEPTH = 32
+"""Levels of nesting of a value."""
+MAX_ITEMS = 10_000
+"""Strings in a value."""
+
+
+class NotMappedError(ValueError):
+    """An assertion that has no counterpart; the message says why and what to do."""
+
+
+class Assertion(Struct, frozen=True, kw_only=True):
+    """An assertion with its templates rendered."""
+
+    type: str
+    """Without ``not-``."""
+    negated: bool = False
+    value: object = None
+    threshold: float | None = None
+    weight: float = 1.0
+    metric: str | None = None
+    config: Mapping[str, object] = {}
+    provider: object = None
+    """The model that judges, as written."""
+    rubric_prompt: object = None
+    transform: str | None = None
+    context_transform: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The type as written."""
+        return f"not-{self.type}" if self.negated else self.type
+
+    def text(self) -> str:
+        """The value as text; `NotMappedError` if it has none."""
+        if isinstance(self.value, str):
+            return self.value
+        if isinstance(self.value, int | float) and not isinstance(self.value, bool):
+            return number_text(self.value)
+        raise NotMappedError(f"needs a string as its value, got {quote(self.value, 60)}")
+
+
+class Scope(NamedTuple):
+    """What an assertion sees of its test."""
+
+    variables: Mapping[str, object]
+    options: Mapping[str, object]
+    folder: SourceFolder
+
+
+class RuleCheck(NamedTuple):
+    """A rule of a case's checks; ``unless`` is a rule that says when there is nothing to test, for its negation."""
+
+    rule: dict[str, object]
+    unless: dict[str, object] | None = None
+    differs: str = ""
+
+
+class JudgedCriterion(NamedTuple):
+    """A criterion in words of a case's checks."""
+
+    text: str
+    differs: str = ""
+
+
+FILE = "{file}"
+"""In the options of a grader, the place of its generated file."""
+
+
+class CodeFile(NamedTuple):
+    """A generated file with the code of an assertion, and the files that it needs, by their names in the folder."""
+
+    suffix: str
+    text: str
+    others: Mapping[str, str] = {}
+
+
+class SuiteGrader(NamedTuple):
+    """A grader of the suite that applies to the case.
+
+    ``expected`` is the value of the case that it grades against. ``inverted`` says that it handles ``not-`` itself.
+    ``sees_variables`` says that it reads the variables of the test in the case's metadata.
+    """
+
+    config: dict[str, object]
+    became: str
+    expected: object = None
+    differs: str = ""
+    inverted: bool = False
+    code: CodeFile | None = None
+    sees_variables: bool = False
+
+
+class BestOf(NamedTuple):
+    """Several graders of the suite, of which the best score counts."""
+
+    graders: Sequence[SuiteGrader]
+
+
+Outcome = RuleCheck | JudgedCriterion | SuiteGrader | BestOf
+
+
+def least_score(config: Mapping[str, object]) -> float:
+    """The score from which a grader with these options passes."""
+    least = config.get("pass_threshold", config.get("threshold", PASS_SCORE))
+    return float(least) if isinstance(least, int | float) else PASS_SCORE
+
+
+def number_text(value: float) -> str:
+    """A number as JavaScript writes it."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e21 else str(value)
+
+
+def number_of(value: object, what: str) -> float:
+    """A finite number; `NotMappedError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise NotMappedError(f"needs a number as its {what}, got {quote(value, 60)}")
+    return float(value)
+
+
+def rendered(value: object, variables: Mapping[str, object], depth: int = 0) -> object:
+    """A value with the templates in its strings rendered; `NotMappedError` for templates that are not supported."""
+    if depth > MAX_DEPTH:
+        raise NotMappedError(f"has a value that is nested more than {MAX_DEPTH} levels deep; write a flatter one")
+    if isinstance(value, str):
+        try:
+            return render(parse_template(value), variables)
+        except TemplateError as error:
+            raise NotMappedError(f"has a template that {error}; write the value out") from None
+    if isinstance(value, Mapping):
+        _few(value)
+        return {str(key): rendered(item, variables, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        _few(value)
+        return [rendered(item, variables, depth + 1) for item in value]
+    return value
+
+
+def _few(value: Sized) -> None:
+    if len(value) > MAX_ITEMS:
+        raise NotMappedError(f"has a value with {len(value):,} items, more than {MAX_ITEMS:,}")

@@ -1,0 +1,191 @@
+"""Assertions of promptfoo as checks and graders: what each becomes, and what the suite decides."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeline.importers.promptfoo_assertions import CLAIMED_TYPES, parse_expected
+from gradeline.importers.promptfoo_types import SPECIAL_TYPES, TYPES
+from gradeline.importers.report import State
+from gradeline.model import Response
+from promptfoo_tests import PromptfooTests
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+
+CONTAINS = {"type": "contains", "value": "Paris"}
+LONG = {"type": "latency", "threshold": 5}
+
+
+@pytest.fixture
+def tests(tmp_path: Path) -> PromptfooTests:
+    return PromptfooTests(tmp_path)
+
+
+def test_text_and_criteria_become_checks_of_the_case(tests: PromptfooTests) -> None:
+    rubric = {"type": "llm-rubric", "value": "Is polite to {{name}}", "weight": 2}
+    case = tests.map({**CONTAINS, "metric": "facts"}, rubric, variables={"name": "Ada"})
+    assert case.checks == [
+        {"condition": "contains", "value": "Paris", "case_sensitive": True, "metric": "facts"},
+        {"judge": "Is polite to Ada", "weight": 2},
+    ]
+    assert case.metadata == {"promptfoo": {"graders": ["checks", "facts"]}}
+    assert tests.mapper.graders == {
+        "checks": {"kind": "checks", "model": "gpt-4.1", "provider": "openai"},
+        "facts": {"kind": "checks_metric", "metric": "facts", "checks": "checks"},
+    }
+    assert tests.mapper.gate() == {
+        "kind": "simple", "metric_key": "checks", "aggregation": "accuracy", "op": "gte", "value": 1
+    }  # fmt: skip
+
+
+def test_a_grader_applies_to_the_cases_whose_tests_have_it(tests: PromptfooTests) -> None:
+    tests.map(CONTAINS, LONG)
+    tests.map(CONTAINS)
+    assert tests.mapper.graders == {
+        "checks": {"kind": "checks"},
+        "latency": {"kind": "latency", "max_ms": 5.0, "when": {"metadata.promptfoo.graders": "latency"}},
+    }
+    assert tests.map() == ([], {})
+
+
+def test_equal_assertions_share_a_grader_and_each_case_has_its_value(tests: PromptfooTests) -> None:
+    for text in ("one", "two"):
+        assert tests.map({"type": "similar", "value": text}).metadata == {
+            "promptfoo": {"graders": ["similar"], "expected": {"similar": text}}
+        }
+    assert list(tests.mapper.graders) == ["similar"]
+    assert tests.mapper.graders["similar"]["expected"] == "$metadata.promptfoo.expected.similar"
+
+
+def test_a_test_passes_if_everything_with_a_weight_does(tests: PromptfooTests) -> None:
+    fast, slow = Response(text="Paris", latency_ms=1), Response(text="Paris", latency_ms=9)
+    tests.add("both", fast, CONTAINS, LONG)
+    tests.add("slow", slow, CONTAINS, LONG)
+    tests.add("slow is not counted", slow, CONTAINS, {**LONG, "weight": 0})
+    tests.add("wrong is not counted", slow, {"type": "equals", "value": "x", "weight": 0})
+    assert {name: verdict.passed for name, verdict in tests.verdicts().items()} == {
+        "both": True,
+        "slow": False,
+        "slow is not counted": True,
+        "wrong is not counted": True,
+    }
+
+
+def test_a_threshold_replaces_the_verdicts_of_its_assertions(tests: PromptfooTests) -> None:
+    slow = Response(text="Paris", latency_ms=9)
+    tests.add("checks", slow, CONTAINS, {"type": "equals", "value": "x", "weight": 3}, threshold=0.25)
+    tests.add("checks below", slow, CONTAINS, {"type": "equals", "value": "x", "weight": 3}, threshold=0.26)
+    tests.add("graders", slow, {**CONTAINS, "weight": 3}, LONG, threshold=0.75)
+    tests.add("graders below", slow, {**CONTAINS, "weight": 3}, LONG, threshold=0.76)
+    tests.add("none", slow, LONG, threshold=0)
+    assert {name: verdict[:2] for name, verdict in tests.verdicts().items()} == {
+        "checks": (True, 0.25),
+        "checks below": (False, 0.25),
+        "graders": (True, 0.75),
+        "graders below": (False, 0.75),
+        "none": (True, 0.0),
+    }
+
+
+def test_a_set_has_a_weight_a_threshold_and_a_metric(tests: PromptfooTests) -> None:
+    wrong = {"type": "equals", "value": "x"}
+    slow = Response(text="Paris", latency_ms=9)
+    tests.add("all", slow, {"type": "assert-set", "assert": [CONTAINS, wrong]})
+    tests.add("half", slow, {"type": "assert-set", "threshold": 0.5, "assert": [CONTAINS, wrong]})
+    tests.add("half of graders", slow, {"type": "assert-set", "threshold": 0.5, "assert": [CONTAINS, LONG]})
+    tests.add("all graders", slow, {"type": "assert-set", "assert": [CONTAINS, LONG]})
+    heavy = {"type": "assert-set", "weight": 3, "assert": [CONTAINS, LONG], "metric": "group"}
+    tests.add("in a test with a threshold", slow, heavy, CONTAINS, threshold=0.6)
+    assert {name: verdict.passed for name, verdict in tests.verdicts().items()} == {
+        "all": False,
+        "half": True,
+        "half of graders": True,
+        "all graders": False,
+        "in a test with a threshold": True,  # (3 * 0.5 + 1) / 4 is 0.625
+    }
+
+
+@needs_node
+def test_javascript_that_is_no_rule_runs_with_node(tests: PromptfooTests) -> None:
+    code = "output.split('').reverse().join('') === context.vars.reversed"
+    tests.add("rule", "hello", {"type": "javascript", "value": "output.length > 3"})
+    tests.add("node", "abc", {"type": "javascript", "value": code}, variables={"reversed": "cba"})
+    tests.add("not", "abc", {"type": "not-javascript", "value": code}, variables={"reversed": "cba"})
+    tests.add("lookahead", "foo bar", {"type": "regex", "value": "foo(?= bar)"})
+    tests.add("transform", '{"a": 1}', {"type": "equals", "value": 1, "transform": "JSON.parse(output).a"})
+    tests.add("throws", "abc", {"type": "javascript", "value": "nothing.at.all"})
+    verdicts = tests.verdicts()
+    assert {name: verdict.passed for name, verdict in verdicts.items()} == {
+        "rule": True, "node": True, "not": False, "lookahead": True, "transform": True, "throws": None
+    }  # fmt: skip
+    assert "nothing is not defined" in verdicts["throws"].why
+
+
+@pytest.mark.parametrize(
+    ("assertion", "note"),
+    [
+        ("text", "is 'text'; write a mapping such as {type: contains}"),
+        ({"value": "x"}, "has the type None; write one of promptfoo's types"),
+        ({"type": "contians", "value": "x"}, "is no type of promptfoo; did you mean 'contains'?"),
+        ({"type": "contains"}, "needs a string as its value, got None"),
+        ({**CONTAINS, "weight": -1}, "has the weight -1; write a number from 0 to 1,000,000"),
+        ({**CONTAINS, "threshold": "high"}, "needs a number as its threshold, got 'high'"),
+        ({**CONTAINS, "config": [1]}, "has the config [1]; write a mapping"),
+        ({"$ref": "#/assertionTemplates/nothing"}, "names no assertion; write #/assertionTemplates/NAME"),
+        ({"$ref": "#/assertionTemplates/self"}, "refers to itself; write the assertion out"),
+        ({"type": "assert-set", "assert": 3}, "needs a list as its assert, got 3"),
+        ({"type": "latency"}, "needs a threshold in milliseconds"),
+        ({"type": "latency", "threshold": -1}, "has no valid grader: config.max_ms: expected float > 0.0, got -1.0"),
+        ({"type": "llm-rubric", "value": "x" * 20_001}, "has no valid check: "),
+        ({"type": "contains", "value": "{% if a %}x{% endif %}"}, "has a template that has the tag 'if a', "),
+        (
+            {"type": "equals", "value": "file://../secret.json"},
+            "has a value that is not read: '../secret.json' is outside",
+        ),
+        ({"type": "promptfoo:redteam:pii"}, "is of red teaming, which gradeline does not do; keep it in promptfoo"),
+    ],
+)
+def test_what_has_no_counterpart_is_reported_and_the_rest_is_mapped(
+    tests: PromptfooTests, assertion: object, note: str
+) -> None:
+    templates: dict[str, Any] = {"self": {"$ref": "#/assertionTemplates/self"}}
+    case = tests.map(assertion, CONTAINS, templates=templates)
+    assert len(case.checks) == 1
+    assert len(tests.notes(State.NOT_MAPPED)) == 1
+    assert tests.notes(State.NOT_MAPPED)[0].startswith(note)
+
+
+def test_every_type_is_mapped_or_has_a_note_that_says_what_to_do(tests: PromptfooTests) -> None:
+    unclaimed = sorted((TYPES | SPECIAL_TYPES) - CLAIMED_TYPES - {"assert-set"})
+    for kind in unclaimed:
+        tests.map({"type": kind, "value": "x"})
+    assert len(TYPES & CLAIMED_TYPES) >= 55
+    assert len(TYPES) == 66
+    assert len(tests.notes(State.NOT_MAPPED)) == len(unclaimed)
+    assert not [note for note in tests.notes(State.NOT_MAPPED) if "no type" in note]
+
+
+@pytest.mark.parametrize(
+    ("text", "assertion"),
+    [
+        ("Paris", {"type": "equals", "value": "Paris"}),
+        ("contains: Paris", {"type": "contains", "value": "Paris"}),
+        ("not-contains:Paris", {"type": "not-contains", "value": "Paris"}),
+        ("similar(0.8): a text", {"type": "similar", "threshold": 0.8, "value": "a text"}),
+        ("is-json", {"type": "is-json"}),
+        ("latency(200)", {"type": "latency", "threshold": 200.0}),
+        ("fn: output.length > 3", {"type": "javascript", "value": "output.length > 3"}),
+        ("eval:output == 1", {"type": "javascript", "value": "output == 1"}),
+        ("grade: is polite", {"type": "llm-rubric", "value": "is polite"}),
+        ("python: len(output) > 3", {"type": "python", "value": "len(output) > 3"}),
+        ("file://check.py", {"type": "python", "value": "file://check.py"}),
+        ("file://check.js:run", {"type": "javascript", "value": "file://check.js:run"}),
+        ("note: see below", {"type": "equals", "value": "note: see below"}),
+    ],
+)
+def test_a_cell_of_a_csv_file_is_an_assertion(text: str, assertion: dict[str, object]) -> None:
+    assert parse_expected(text) == assertion
