@@ -25,6 +25,7 @@ COMMANDS = {
     "regrade": "gradeline.cli.run:regrade",
     "compare": "gradeline.cli.compare:compare",
     "baseline": "gradeline.cli.baseline:baseline",
+    "ci": "gradeline.cli.ci:ci",
     "trend": "gradeline.cli.trend:trend",
     "plan": "gradeline.cli.plan:plan",
     "pair": "gradeline.cli.pair:pair",

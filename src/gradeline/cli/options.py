@@ -150,6 +150,32 @@ secret_key_option = click.option(
 )
 
 
+def case_options(command: F) -> F:
+    """Add the options that select the cases, graders and variants of a run, and limit it."""
+    options = (
+        click.option("--limit", type=click.IntRange(0), metavar="N", help="Run only the first N cases."),
+        click.option("--sample", "samples", multiple=True, metavar="ID", help="Run only this case (repeatable)."),
+        click.option("--tag", "tags", multiple=True, metavar="T", help="Run only cases with this tag (repeatable)."),
+        click.option("--grader", "graders", multiple=True, metavar="G", help="Use only this grader (repeatable)."),
+        click.option("--model", "models", multiple=True, metavar="M", help="Model to run (repeatable: one run each)."),
+        click.option("--variant", "variants", multiple=True, metavar="V", help="Run only this variant (repeatable)."),
+        click.option(
+            "--repeats",
+            type=click.IntRange(1),
+            metavar="N",
+            help="Responses per case (default: the suite's, else 1).",
+        ),
+        concurrency_option,
+        set_option,
+        budget_option,
+        assume_price_option,
+        click.option("--seed", type=int, metavar="N", help="Random seed to store with the run."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 class EngineChoice(NamedTuple):
     """The values of `engine_options`."""
 

@@ -14,6 +14,7 @@ from gradeline.cli.options import (
     EngineChoice,
     assume_price_option,
     budget_option,
+    case_options,
     complete_run,
     concurrency_option,
     current_settings,
@@ -58,26 +59,10 @@ def validate(suite: Path, overrides: tuple[str, ...]) -> int:
 
 @click.command()
 @suite_argument
-@click.option("--limit", type=click.IntRange(0), metavar="N", help="Run only the first N cases.")
-@click.option("--sample", "samples", multiple=True, metavar="ID", help="Run only this case (repeatable).")
-@click.option("--tag", "tags", multiple=True, metavar="T", help="Run only cases with this tag (repeatable).")
-@click.option("--grader", "graders", multiple=True, metavar="G", help="Use only this grader (repeatable).")
+@case_options
 @click.option(
     "--failed-of", metavar="RUN", shell_complete=complete_run, help="Run only the cases that did not pass in RUN."
 )
-@click.option("--model", "models", multiple=True, metavar="M", help="Model to run (repeatable: one run each).")
-@click.option("--variant", "variants", multiple=True, metavar="V", help="Run only this variant (repeatable).")
-@click.option(
-    "--repeats",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Responses per case (default: the suite's, else 1).",
-)
-@concurrency_option
-@set_option
-@budget_option
-@assume_price_option
-@click.option("--seed", type=int, metavar="N", help="Random seed to store with the run.")
 @click.option(
     "--baseline",
     metavar="RUN",

@@ -19,21 +19,27 @@ _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _IN_ATTRIBUTES = str.maketrans({'"': "&quot;", "\n": "&#10;", "\t": "&#9;"})
 
 
-def write_junit(file: IO[str], report: RunReport) -> None:
-    """One test suite for the run, one test for each (case, repeat, grader), in constant memory.
+def write_junit(file: IO[str], *reports: RunReport) -> None:
+    """One test suite for each run, one test for each (case, repeat, grader), in constant memory.
 
-    The totals come from the summary; if the run is still in progress, more tests may follow than they count.
+    The totals come from the summary; if a run is still in progress, more tests may follow than they count.
     Write the file as UTF-8.
     """
-    run = report.run
     file.write('<?xml version="1.0" encoding="UTF-8"?>\n<testsuites>\n')
+    for report in reports:
+        _write_suite(file, report)
+    file.write("</testsuites>\n")
+
+
+def _write_suite(file: IO[str], report: RunReport) -> None:
+    run = report.run
     file.write(f"<testsuite{_attributes(name=run.name, **_totals(report), timestamp=run.started_at)}>\n<properties>\n")
     for name, value in _properties(report):
         file.write(f"<property{_attributes(name=name, value=value)}/>\n")
     file.write("</properties>\n")
     for row in result_rows(report.records(), run.graders):
         file.write(_test(row, run.suite, repeated=run.repeats > 1))
-    file.write("</testsuite>\n</testsuites>\n")
+    file.write("</testsuite>\n")
 
 
 def _totals(report: RunReport) -> dict[str, str]:

@@ -46,7 +46,7 @@ _MOST_ERRORS = 10
 _HEADING = 2
 """The lines of a table before its rows."""
 _COUNTS = ("pass", "fail", "error", "skipped")
-_SIGNS = {"pass": "✅", "fail": "❌", "undecided": "⚠️", "none": "➖"}
+SIGNS = {"pass": "✅", "fail": "❌", "undecided": "⚠️", "none": "➖"}
 _GROUPS: dict[CaseGroupName, str] = {
     "failed": "failed",
     "errors": "could not be graded",
@@ -60,14 +60,19 @@ _LINKS = re.compile(r"@|:(?=/)|(?<=www)(?=\.)|#(?=\d)", re.IGNORECASE)
 _ZERO_WIDTH_SPACE = "\u200b"
 
 
-def markdown(report: RunReport, worst: int = 10) -> str:
+def markdown(report: RunReport, worst: int = 10, heading: Iterable[str] | None = None) -> str:
     """The verdict, then every grader with its intervals and denominators, the errors, and the worst cases.
 
     Never longer than the limit of a comment. Untrusted text is escaped: it creates no markup, link or mention.
+    The lines of ``heading``, which must be escaped already, replace the verdict.
     """
     limits: dict[CaseGroupName, int] = dict.fromkeys(_GROUPS, worst)
     seen = scan_records(report.records(), report.run.graders, limits, longest=_CELL)
-    parts = [*_opening(report), *_graders(report.summary.graders), *_errors(seen.errors)]
+    parts = [
+        *(_opening(report) if heading is None else heading),
+        *_graders(report.summary.graders),
+        *_errors(seen.errors),
+    ]
     room = LONGEST_COMMENT - _RESERVED - sum(len(part) + 1 for part in parts)
     rows = [_case_row(case, repeated=report.run.repeats > 1) for case in _first_cases(seen, worst)]
     return "\n".join([*parts, *_worst(seen.groups, rows, room)]).rstrip() + "\n"
@@ -114,7 +119,7 @@ def _entity(found: re.Match[str]) -> str:
 
 def _opening(report: RunReport) -> Iterator[str]:
     answer = headline(report)
-    yield f"### {_SIGNS[answer.tone]} {answer.word}: {code(report.run.name, _KEY)}"
+    yield f"### {SIGNS[answer.tone]} {answer.word}: {code(report.run.name, _KEY)}"
     yield ""
     statements = reasons(report)
     yield from (f"- {words(reason, 300)}" for reason in statements[:_MOST_REASONS])

@@ -1,0 +1,1 @@
+"""GitHub and GitLab: what a job knows of its change, and the comments of a pull request."""
