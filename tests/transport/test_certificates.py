@@ -76,12 +76,10 @@ def test_an_untrusted_agent_is_not_called(certificate: Path, tmp_path: Path) -> 
         assert output_of(ASK.format(url=url), SSL_CERT_FILE=str(nobody)) == "tls"
 
 
-def test_loading_the_transport_reads_no_certificates_and_leaves_ssl_as_it_was() -> None:
-    script = """
-import json, ssl
-before = dict(vars(ssl.SSLContext))
-
-import gradeline.transport
+@pytest.mark.parametrize("module", ["gradeline.transport", "gradeline.adapters.transport"])
+def test_loading_a_transport_reads_no_certificates_and_leaves_ssl_as_it_was(module: str) -> None:
+    script = f"import json, ssl\nbefore = dict(vars(ssl.SSLContext))\nimport {module}\n"
+    script += """
 from aiohttp import connector
 
 contexts = [connector._SSL_CONTEXT_VERIFIED, connector._SSL_CONTEXT_UNVERIFIED]

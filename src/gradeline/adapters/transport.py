@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import finalize, ref
-
-import aiohttp
 
 from gradeline.adapters.errors import QUOTA, ModelError, is_quota_exhausted, parse_error_text
 from gradeline.transport import CallError, HttpRequest, HttpResponse, Transport
 from gradeline.transport.errors import AttemptError
 from gradeline.transport.request import Redirect
+
+if TYPE_CHECKING:
+    import aiohttp  # gradeline.transport loads it, and defers what that reads
 
 TransportFactory = Callable[[], Transport]
 
