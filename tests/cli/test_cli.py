@@ -265,10 +265,10 @@ class TestDemo:
         lines = gradeline("demo", "--json").out.splitlines()
         records = [from_json(Record, line) for line in lines]
         kinds = {grade.kind for record in records for grade in record.grades.values()}
-        asking = {"model_judge", "panel", "pairwise", "baseline", "embedding", "letta_judge"}
+        asking = {"model_judge", "panel", "pairwise", "baseline", "embedding", "letta_judge", "command", "http"}
         assert kinds == {*GRADERS, "tool"} - asking
         outcomes = {grade.outcome for record in records for grade in record.grades.values()}
-        assert outcomes == {"pass", "fail", "error", "skipped"}
+        assert outcomes == {"pass", "fail", "error", "skipped", "not_applicable"}
 
     def test_a_closed_pipe_is_not_an_error(self) -> None:
         done = subprocess.run(

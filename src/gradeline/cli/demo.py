@@ -99,7 +99,8 @@ def print_grades(out: Console, records: list[Record]) -> None:
     out.print()
     out.print(
         f"{graded} of {total} graded: {counts['pass']} pass, {counts['fail']} fail. "
-        f"Without a score, not counted as 0: {counts['error']} error, {counts['skipped']} skipped."
+        f"Without a score, not counted as 0: {counts['error']} error, {counts['skipped']} skipped, "
+        f"{counts['not_applicable']} not applicable."
     )
 
 

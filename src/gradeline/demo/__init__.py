@@ -13,7 +13,7 @@ import msgspec
 from gradeline.engine.grade import SubmittedCase, UserGrader, grade_cases
 from gradeline.extractors import create as create_extractor
 from gradeline.graders import default_extractor, from_definition, run_grader
-from gradeline.model import GradeContext, Record, Response, Sample
+from gradeline.model import Grade, GradeContext, Record, Response, Sample
 from gradeline.suite.dataset import read_cases
 from gradeline.usercode.loader import CodeRequest, CodeSpec
 from gradeline.usercode.pool import WorkerPool
@@ -54,12 +54,12 @@ def grade_demo() -> Iterator[Record]:
     """Grade the dataset: one record for each case."""
     for case in demo_cases():
         submissions: dict[str, str] = {}
-        grades = {}
+        grades: dict[str, Grade] = {}
         for key, definition in case.graders.items():
             options = dict(definition)
             usual = default_extractor(options["kind"])
             extractor = create_extractor(options.pop("extractor", usual), options.pop("extractor_config", {}))
             submissions[key] = "" if case.response.error else extractor.extract(case.response)
-            context = GradeContext(case.sample, submissions[key], case.response)
+            context = GradeContext(case.sample, submissions[key], case.response, grades=grades)
             grades[key] = run_grader(from_definition(options), context)
         yield Record("demo", case.sample.case_key, 0, case.sample, case.response, submissions, grades)

@@ -277,9 +277,8 @@ class ChecksMetricGrader(DeclaredGrader[ChecksMetricConfig]):
             weights = [1.0] * len(own)
         score = sum(weight * result["score"] for weight, result in zip(weights, own, strict=True)) / sum(weights)
         failed = [result["check"] for result in own if result["outcome"] != "pass"]
-        rationale = f"{len(own) - len(failed)} of {len(own)} hold" + (
-            f"; failed: {'; '.join(failed)}" if failed else ""
-        )
+        held = f"{len(own) - len(failed)} of {len(own)} checks hold" if len(own) > 1 or failed else "The check holds"
+        rationale = held + (f"; failed: {'; '.join(failed)}" if failed else "")
         return GradeResult(min(1.0, score), rationale, None, not failed)
 
 
