@@ -35,11 +35,10 @@ def cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_everything_suspicious_is_reported_with_its_line(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = check(capsys, "cases.jsonl", "--json")
     report = json.loads(out)
-    assert (code, report["exit_code"], report["cases"], report["complete"]) == (1, 1, 6, True)
+    assert (code, report["exit_code"], report["cases"], report["complete"]) == (1, 1, 5, True)
     found = {finding["kind"]: finding for finding in report["findings"]}
     assert {kind: finding["count"] for kind, finding in found.items()} == {
-        "invalid": 1,
-        "checks": 1,
+        "invalid": 2,
         "duplicate_id": 1,
         "duplicate": 1,
         "empty": 1,
@@ -47,12 +46,14 @@ def test_everything_suspicious_is_reported_with_its_line(cases: Path, capsys: py
         "mixed_types": 1,
     }
     places = {kind: finding["examples"] for kind, finding in found.items()}
-    assert places["invalid"] == [f"{cases}:6: input: must not be empty, got ''"]
+    assert places["invalid"] == [
+        f"{cases}:6: input: must not be empty, got ''",
+        f"{cases}:7: checks[0].condition: no condition named 'containz'; did you mean 'contains'?",
+    ]
     assert places["duplicate_id"] == [f"{cases}:2: 'a'"]
     assert places["duplicate"] == [f"{cases}:3: 'c'"]
     assert places["leak"] == [f"{cases}:4: 'canberra'"]
     assert places["empty"] == [f"{cases}:5"]
-    assert "did you mean 'contains'" in places["checks"][0]
     assert found["mixed_types"]["message"] == "'metadata.year' has values of several types: number 2, string 1"
 
 

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import msgspec
 
-from gradeline.errors import Problem
-from gradeline.graders.rules.grader import read_rules
 from gradeline.model import Sample, quote
 from gradeline.model.fingerprint import case_digest
 from gradeline.model.sample import join_turns
@@ -32,7 +29,7 @@ class DatasetFinding(msgspec.Struct, frozen=True):
     """Something that a person should look at."""
 
     kind: str
-    """invalid, checks, duplicate_id, duplicate, near_duplicate, empty, leak or mixed_types."""
+    """invalid, duplicate_id, duplicate, near_duplicate, empty, leak or mixed_types."""
     message: str
     count: int
     """Number of cases, or of the values of the rarer type."""
@@ -63,8 +60,7 @@ def check_dataset(source: DatasetSource, progress: Callable[[int], None] = lambd
             progress(number)
     except DatasetError as error:
         complete = False
-        for problem in error.suite_problems:
-            check.add("invalid", str(problem))
+        check.add("invalid", *map(str, error.suite_problems))
     return DatasetReport(str(source), check.cases, check.ids.unnamed, complete, tuple(check.findings()))
 
 
@@ -95,21 +91,20 @@ class _Check:
         self._types: dict[str, Counter[str]] = {}
         self._empty: Counter[str] = Counter()
 
-    def add(self, kind: str, example: str) -> None:
+    def add(self, kind: str, *examples: str) -> None:
+        """Count a case, and remember what is wrong with it."""
         self._found[kind] += 1
-        examples = self._examples.setdefault(kind, [])
-        if len(examples) < _EXAMPLES:
-            examples.append(example)
+        known = self._examples.setdefault(kind, [])
+        known.extend(examples[: _EXAMPLES - len(known)])
 
     def row(self, row: Row) -> None:
         place = str(row.position_of(row.path)) or f"row {row.number + 1}"
-        self._columns(row, place)
+        self._columns(row)
         self.ids.duplicate = False
         try:
             sample = read_sample(row, self.ids)
         except DatasetError as error:
-            for problem in error.suite_problems:
-                self.add("invalid", str(problem))
+            self.add("invalid", *map(str, error.suite_problems))
             return
         self.cases += 1
         if self.ids.duplicate:
@@ -126,15 +121,12 @@ class _Check:
         elif _leaks(sample):
             self.add("leak", f"{place}: {quote(sample.ground_truth, 60)}")
 
-    def _columns(self, row: Row, place: str) -> None:
+    def _columns(self, row: Row) -> None:
         data = row.data
         if row.sample is not None:
             data = {"id": row.sample.id, "input": row.sample.input, "ground_truth": row.sample.ground_truth}
         if not isinstance(data, dict):
             return
-        if data.get("checks") is not None:
-            for problem in _check_faults(data["checks"]):
-                self.add("checks", f"{place}: {problem}")
         metadata = data.get("metadata")
         inside = metadata if isinstance(metadata, dict) else {}
         values = {**data, **{f"metadata.{key}": value for key, value in inside.items()}}
@@ -149,19 +141,18 @@ class _Check:
 
     def findings(self) -> Iterator[DatasetFinding]:
         """Everything that was found, the gravest first."""
-        yield from self._finding("invalid", "cases are invalid: a run would refuse the dataset")
-        yield from self._finding("checks", "faults in the checks of cases")
-        yield from self._finding("duplicate_id", "cases have the id of another case: a run would refuse the dataset")
-        yield from self._finding("duplicate", "cases have the same content as an earlier one: they count twice")
+        yield from self._finding("invalid", "a run would refuse the dataset")
+        yield from self._finding("duplicate_id", "the id of another case; a run would refuse the dataset")
+        yield from self._finding("duplicate", "the content of an earlier case, which counts twice")
         near = near_duplicate_warning(self._first)
         if near is not None:
             yield DatasetFinding("near_duplicate", near.removeprefix("dataset: "), len(self._first))
-        yield from self._finding("empty input", "cases have an input of white space only")
+        yield from self._finding("empty input", "an input of white space only")
         if self._without_truth < self.cases:
-            yield from self._finding("empty ground_truth", "cases have no expected value, but others have one")
+            yield from self._finding("empty ground_truth", "no expected value, though other cases have one")
         for name, count in self._empty.items():
-            yield DatasetFinding("empty", f"{count:,} cases have an empty {quote(name)}", count)
-        yield from self._finding("leak", "cases have their expected value in the input")
+            yield DatasetFinding("empty", f"{_cases(count)}: an empty {quote(name)}", count)
+        yield from self._finding("leak", "the expected value is in the input")
         for name, counts in self._types.items():
             if len(counts) > 1:
                 kinds = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
@@ -171,7 +162,11 @@ class _Check:
     def _finding(self, kind: str, what: str) -> Iterator[DatasetFinding]:
         count = self._found[kind]
         if count:
-            yield DatasetFinding(kind.partition(" ")[0], f"{count:,} {what}", count, tuple(self._examples[kind]))
+            yield DatasetFinding(kind.partition(" ")[0], f"{_cases(count)}: {what}", count, tuple(self._examples[kind]))
+
+
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count:,} cases"
 
 
 def _type(value: object) -> str:
@@ -197,17 +192,3 @@ def _leaks(sample: Sample) -> bool:
             return True
         at = text.find(truth, at + 1)
     return False
-
-
-def _check_faults(checks: Any) -> list[Problem]:
-    """Faults of a case's own checks; those with a judge have no rule to read."""
-    problems: list[Problem] = []
-    if not isinstance(checks, list):
-        return [Problem("checks", f"expected a list of checks, got {quote(checks)}")]
-    for index, check in enumerate(checks):
-        if isinstance(check, Mapping) and "judge" not in check:
-            rule = {key: value for key, value in check.items() if key != "metric"}
-            read_rules([rule], f"checks[{index}]", problems)
-        elif not isinstance(check, Mapping):
-            problems.append(Problem(f"checks[{index}]", f"expected a mapping, got {quote(check)}"))
-    return problems
