@@ -166,7 +166,7 @@ def clustering_of(report: RunReport) -> Clustering | None:
 
 
 def run_title(run: Run) -> str:
-    """The name of a run, with its variant unless that is part of the name."""
-    if run.variant is None or run.name.endswith(f"[{run.variant}]"):
+    """The name of a run, with its variant unless the name says it."""
+    if run.variant is None or run.name == run.variant or run.name.endswith(f"[{run.variant}]"):
         return run.name
     return f"{run.name}, variant {run.variant}"
