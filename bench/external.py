@@ -1,7 +1,7 @@
 """What a grade costs by a grader in TypeScript, as a process that stays and as one process per case.
 
-The floor is a grader that runs in gradeline's own process; next to it is the same check in Python, in a worker. Compiling
-TypeScript needs the packages of the web interface (``make ui``).
+The floor is a grader that runs in gradeline's own process; next to it is the same check in Python, in a worker.
+Compiling TypeScript needs the packages of the web interface (``make ui``).
 """
 
 from __future__ import annotations
