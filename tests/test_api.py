@@ -313,7 +313,7 @@ class TestOptions:
             TypeError, match=r"run_suite\(\) got an unexpected keyword argument 'limt'; did you mean 'limit'"
         ):
             run_suite(suite_options(), limt=3)  # type: ignore[call-arg]
-        with pytest.raises(TypeError, match=r"arun_suite\(\) got .* 'zzz'; it takes store, limit, samples"):
+        with pytest.raises(TypeError, match=r"arun_suite\(\) got .* 'zzz'; it takes dataset, store, limit, samples"):
             asyncio.run(arun_suite(suite_options(), zzz=3))  # type: ignore[call-arg]
 
     def test_invalid_values_are_listed_at_once(self) -> None:

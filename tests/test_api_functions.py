@@ -320,7 +320,10 @@ class TestFunctionsInASuite:
             "raises": ("ValueError", "no such town"),
             "leaves": ("SystemExit", "3"),
             "leaves_later": ("SystemExit", "4"),
-            "number": ("bad_reply", "graders.number returned 2.0 (float): score must be a finite number from 0.0 to 1.0, got 2.0"),
+            "number": (
+                "bad_reply",
+                "graders.number returned 2.0 (float): score must be a finite number from 0.0 to 1.0, got 2.0",
+            ),
             "stops": ("RuntimeError", "StopIteration: end"),
             "closes": ("RuntimeError", "GeneratorExit: end"),
             "hangs": ("timeout", "graders.hangs took longer than 0.05 s"),

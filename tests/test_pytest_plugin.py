@@ -239,7 +239,7 @@ class TestCases:
         """)
         result = run_pytest(pytester, "-v")
         result.assert_outcomes(passed=1, failed=1)
-        result.stdout.fnmatch_lines(["*::test_case[[]a] PASSED*", "*::test_case[[]1] FAILED*"])
+        result.stdout.fnmatch_lines(["*::test_case[[]a] PASSED*", "*::test_case[[]case-2bc983a59422] FAILED*"])
 
     def test_an_invalid_dataset_is_an_error_with_its_place(self, pytester: pytest.Pytester) -> None:
         pytester.makefile(".jsonl", cases='{"inptu": "x"}\n')
@@ -288,7 +288,7 @@ class TestImports:
             "print(json.dumps(sorted(set(sys.modules) - before)))"
         )
         done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-        assert json.loads(done.stdout) == ["gradeline", "gradeline.pytest_plugin"]
+        assert json.loads(done.stdout) == ["gradeline", "gradeline.lazy_exports", "gradeline.pytest_plugin"]
 
     @pytest.mark.parametrize("file", ["conftest.py", "test_names.py"])
     def test_letta_names_can_be_imported_without_any_option_or_fixture(

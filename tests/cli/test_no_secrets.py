@@ -21,8 +21,8 @@ JUDGE_KEY = "sk-planted-judge-0a9b8c7d6e5f"
 AGENT_KEY = "planted/agent+token==77aa"
 STORED_KEY = "planted~stored/secret+5c4d"
 PLANTED = (MODEL_KEY, JUDGE_KEY, AGENT_KEY, STORED_KEY)
-WITHOUT_RUNS = {"init", "schema", "graders", "extractors", "demo"}
-"""Commands that meet no key: they make files or list what there is."""
+WITHOUT_RUNS = {"init", "schema", "graders", "extractors", "demo", "dataset", "import"}
+"""Commands that meet no key: they make files, read files of others, or list what there is."""
 SERVERS = {"serve", "keys", "view"}
 """Commands whose own tests look for keys."""
 
@@ -139,6 +139,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
     shell("compare", "suite.yaml as data", "suite.yaml", "--json")
     shell("compare", "suite.yaml as data", "suite.yaml", "agent.yaml", "--json", "--output", "scores.csv")
     shell("trend", "secrets", "--json")
+    shell("baseline", "set", "main", "suite.yaml")
+    shell("baseline", "list", "--json")
+    shell("run", "suite.yaml", "--baseline", "main", "--name", "against main")
+    shell("baseline", "clear", "main", "--suite", "secrets")
     shell("plan", "suite.yaml", "--json")
     shell("list", "--json")
     judge = "{kind: baseline, judge: llm, model: judge, base_url: BASE/v1, api_key_env: JUDGE_KEY, max_retries: 0}"

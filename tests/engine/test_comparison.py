@@ -311,6 +311,7 @@ def test_the_shape_of_its_json(storage: Storage) -> None:
                 "worse": 0,
                 "same": 1,
                 "missing": 1,
+                "not_applicable": 0,
                 "decision": "undecided",
                 "reasons": found.reasons,
                 "cases_to_decide": found.cases_to_decide,

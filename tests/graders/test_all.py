@@ -37,6 +37,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "http": {"url": "http://127.0.0.1:9/grade"},
     "model_judge": {"prompt": "Is it right?"},
     "letta_judge": {"prompt": "Is it right?", "agent_id": "agent-1"},
+    "formula": {"formula": "(exact + 1) / 2"},
+    "checks_metric": {"metric": "accuracy"},
     "panel": {"prompt": "Is it right?", "judges": [{"model": "a"}, {"provider": "anthropic", "model": "b"}]},
 }
 KINDS = sorted(name for name, home in BUILTINS.items() if ".graders." in home)
@@ -217,4 +219,13 @@ class TestListing:
 
     def test_only_what_needs_config_requires_it(self) -> None:
         required = {entry["id"] for entry in registry.list() if entry["config_schema"]["required"]}
-        assert required == {"custom-rules", "json_schema", "cost", "panel", "command", "http"}
+        assert required == {
+            "custom-rules",
+            "json_schema",
+            "cost",
+            "panel",
+            "command",
+            "http",
+            "formula",
+            "checks_metric",
+        }

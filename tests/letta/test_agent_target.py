@@ -110,6 +110,7 @@ def test_a_sample_gets_an_agent_from_the_file(suite: Path) -> None:
         trajectory=Trajectory((turn("Where?"),), {"persona": "Kind.", "human": "Where?"}),
         usage=Usage(900, 40, 300),
         latency_ms=response.latency_ms,
+        stop_reason="end_turn",
     )
     assert response.latency_ms is not None
     assert response.latency_ms > 0

@@ -161,7 +161,15 @@ def test_the_whole_comparison(call: Any, service: Service, save: Callable[..., s
             case("edited", "edited", 1.0, 0.0, "!", "x", "x"),
             case("c", "missing", 1.0, None, "?", "x", None),
         ],
-        "case_counts": {"improved": 1, "worse": 0, "mixed": 0, "same": 1, "missing": 2, "edited": 1},
+        "case_counts": {
+            "improved": 1,
+            "worse": 0,
+            "mixed": 0,
+            "same": 1,
+            "missing": 2,
+            "not_applicable": 0,
+            "edited": 1,
+        },
         "cases_omitted": 0,
     }
 

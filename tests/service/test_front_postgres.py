@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from gradeline.service.auth import Caller, KeyScope
-from gradeline.service.secrets import SecretInfo, Secrets
 from gradeline.service.service import Service
 from gradeline.service.settings import ServeSettings
-from gradeline.store.database import Transaction
 
 from .conftest import MASTER_KEY, Call
 
@@ -70,18 +68,3 @@ def test_the_audit_log_is_only_added_to(service: Service) -> None:
         service.database.transact(lambda transaction, said=statement: transaction.run(said))
     (entry,) = service.audit.entries()
     assert (entry.action, entry.subject, entry.details) == ("act", "ünï", {"a": 1})
-
-
-def test_secrets_from_before_are_for_admins_over_https_in_a_header(service: Service, settings: ServeSettings) -> None:
-    def as_before(transaction: Transaction) -> None:
-        transaction.run("ALTER TABLE secrets DROP COLUMN binding")
-        transaction.run("UPDATE parts SET version = 1 WHERE name = 'secrets'")
-        transaction.run(
-            "INSERT INTO secrets (name, host, sealed, master, created_at, modified_at)"
-            " VALUES ('OLD', 'agent.test', 'c2VhbGVk', 'another', 'then', 'then')"
-        )
-
-    service.database.transact(as_before)
-    assert Secrets(service.database, settings).all() == [
-        SecretInfo("OLD", "agent.test", ("agent.test",), "https", "header", ("admin",), (), "then", "then")
-    ]

@@ -73,6 +73,7 @@ def test_the_whole_summary(call: Any, run: str) -> None:
         "grader_fail_counts": {"exact": 1, "judge": 1},
         "grader_error_counts": {"exact": 1, "judge": 2},
         "grader_skipped_counts": {"exact": 2, "judge": 2},
+        "grader_not_applicable_counts": {"exact": 0, "judge": 0},
         "average_scores": {
             "exact": {"value": 0.5, "low": half.low, "high": half.high, "scored": 2, "total": 5},
             "judge": {"value": 0.25, "low": None, "high": None, "scored": 1, "total": 5},

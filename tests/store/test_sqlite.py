@@ -480,7 +480,13 @@ class TestCounting:
             texts = [record.response.text for record in storage.records(run)]
         assert counts == counted(path, run)
         assert texts == ["0.25", "1.0", "1.0"], "the last of a batch is the one that stays"
-        assert counts.graders["exact"].outcomes == {"pass": 2, "fail": 1, "error": 0, "skipped": 0}
+        assert counts.graders["exact"].outcomes == {
+            "pass": 2,
+            "fail": 1,
+            "error": 0,
+            "skipped": 0,
+            "not_applicable": 0,
+        }
 
     def test_rows_of_several_runs_in_a_batch(self, path: Path) -> None:
         with SqliteStorage(path) as storage:

@@ -499,8 +499,8 @@ class TestCounts:
         assert store.counts(run) == Counts(
             {"success": 2, "error": 0, "timeout": 1},
             {
-                "exact": GraderCounts({"pass": 1, "fail": 1, "error": 0, "skipped": 1}, 0.8, 0.5),
-                "truth": GraderCounts({"pass": 0, "fail": 0, "error": 1, "skipped": 0}, 0.0, 0.0),
+                "exact": GraderCounts({"pass": 1, "fail": 1, "error": 0, "skipped": 1, "not_applicable": 0}, 0.8, 0.5),
+                "truth": GraderCounts({"pass": 0, "fail": 0, "error": 1, "skipped": 0, "not_applicable": 0}, 0.0, 0.0),
             },
         )
 

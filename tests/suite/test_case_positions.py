@@ -11,7 +11,7 @@ from gradeline.suite.dataset import open_dataset
 from gradeline.suite.problems import SourcePosition
 from gradeline.suite.read import read_suite
 
-SUITE = """\
+TEMPLATE = """\
 name: capitals
 target: {{kind: command, command: [cat]}}
 graders: {{right: {{kind: contains}}}}
@@ -22,7 +22,7 @@ LINES = '{"id": "france", "input": "France"}\n\n{"id": "spain", "input": "Spain"
 
 def positions(folder: Path, dataset: str, *cases: str) -> dict[str, SourcePosition]:
     file = folder / "suite.yaml"
-    file.write_text(SUITE.format(dataset=dataset))
+    file.write_text(TEMPLATE.format(dataset=dataset))
     return case_positions(read_suite(file), cases)
 
 
@@ -49,7 +49,7 @@ def test_a_case_without_an_id_is_found_by_its_content(tmp_path: Path) -> None:
     file = tmp_path / "cases.jsonl"
     file.write_text('{"input": "France"}\n{"input": "Peru"}\n')
     suite = tmp_path / "suite.yaml"
-    suite.write_text(SUITE.format(dataset="cases.jsonl"))
+    suite.write_text(TEMPLATE.format(dataset="cases.jsonl"))
     read = read_suite(suite)
     names = [sample.case_key for sample in open_dataset(read.dataset)]
     assert case_positions(read, [names[1]]) == {names[1]: SourcePosition(str(file), 2)}
@@ -60,7 +60,7 @@ def test_a_file_that_is_no_longer_valid_gives_what_was_found_before(tmp_path: Pa
     file = tmp_path / "cases.jsonl"
     file.write_text(LINES)
     suite = tmp_path / "suite.yaml"
-    suite.write_text(SUITE.format(dataset="cases.jsonl"))
+    suite.write_text(TEMPLATE.format(dataset="cases.jsonl"))
     read = read_suite(suite)
     file.write_text(LINES.split("\n")[0] + "\n" + text)
     assert case_positions(read, ["france", "3"]) == {"france": SourcePosition(str(file), 1)}

@@ -137,7 +137,7 @@ coverage_floor: 95
         "suite.yaml:1:6: nam: unknown key; did you mean 'name'?",
         "suite.yaml:2:10: dataset: no file 'case.jsonl'; did you mean 'cases.jsonl'?",
         "suite.yaml:3:16: target.kind: no target named 'htp'; did you mean 'http'?",
-        "suite.yaml:5:46: graders.exact.config.mode: expected one of exact, contains, starts_with, ends_with, fuzzy "
+        "suite.yaml:5:46: graders.exact.config.mode: expected one of exact, contains, starts_with, ends_with, fuzzy, normalized "
         "(did you mean 'fuzzy'?), got 'fuzy'",
         "suite.yaml:5:69: graders.exact.pass_threshold: expected a number from 0 to 1, got 2",
         "suite.yaml:5:79: graders.exact.noise: expected a number from 0 to below 1, such as 0.01, got '1%'",

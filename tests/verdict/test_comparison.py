@@ -83,6 +83,7 @@ class TestOneGrader:
             "baseline", "candidate", "difference", "difference_ci", "test", "p_value", "p_adjusted", "improved", "worse",
             "same", "missing", "decision", "cases_to_decide", "changed", "edited", "coverage", "difference_bounds",
             "reasons", "clusters", "noise_threshold", "skewed", "largest_drops", "noise", "within_noise",
+            "not_applicable",
         }  # fmt: skip
 
     def test_without_a_pair_there_is_no_result(self) -> None:
