@@ -19,6 +19,7 @@ from gradeline.importers.output import ImportOutput, Progress, require_new_folde
 from gradeline.importers.report import ImportReport
 from gradeline.model import Run, Storage, quote
 from gradeline.suite.document import read_document
+from gradeline.suite.text_files import open_file
 
 _NAME = re.compile(r'"([A-Za-z_]{1,40})"\s*+:')
 HEAD_BYTES = 256 * 1024
@@ -48,14 +49,16 @@ class Source:
 
     @cached_property
     def head(self) -> str:
-        """The first characters of a file; empty for a folder."""
+        """The first characters of a file, unpacked if it is gzipped; empty for a folder."""
         if self.path.is_dir():
             return ""
-        try:
-            with self.path.open("rb") as file:
-                return file.read(HEAD_BYTES).decode("utf-8-sig", errors="replace")
-        except OSError as error:
-            raise ConfigError(Problem("SOURCE", f"cannot read {self.path}: {error.strerror}")) from None
+        head = b""
+        with open_file(self.path) as file:
+            for chunk in file.chunks():
+                head += chunk
+                if len(head) >= HEAD_BYTES:
+                    break
+        return head[:HEAD_BYTES].decode("utf-8-sig", errors="replace")
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -123,6 +126,11 @@ class ImportKind(NamedTuple):
 
 _KINDS = (
     ImportKind("lm-eval", "gradeline.importers.lm_eval", "samples_*.jsonl of lm-evaluation-harness, or their folder"),
+    ImportKind(
+        "langfuse", "gradeline.importers.langfuse", "dataset items, dataset runs, traces, observations and scores"
+    ),
+    ImportKind("langsmith", "gradeline.importers.langsmith", "examples of a dataset, runs and feedback"),
+    ImportKind("braintrust", "gradeline.importers.braintrust", "rows of datasets, experiments and logs"),
 )
 KINDS: Mapping[str, ImportKind] = {kind.name: kind for kind in _KINDS}
 """The kinds in the order in which detection tries them."""
