@@ -202,7 +202,7 @@ def response_of(found: Sequence[ParsedAnswer], latency_ms: float | None = None) 
         tools_known = all(one.reports_tools for one in found)
         trajectory = Trajectory(tuple(one.turn for one in found), tools_known=tools_known)
     elif last.reports_tools:
-        trajectory = Trajectory(tuple(_split_turns(last.turn)))
+        trajectory = Trajectory(tuple(split_turns(last.turn)))
     else:
         trajectory = None
     return Response(
@@ -216,7 +216,7 @@ def response_of(found: Sequence[ParsedAnswer], latency_ms: float | None = None) 
     )
 
 
-def _split_turns(messages: Sequence[Message]) -> Iterator[Turn]:
+def split_turns(messages: Sequence[Message]) -> Iterator[Turn]:
     """A user message starts a new turn, unless the current turn has no reply yet."""
     turn: list[Message] = []
     for message in messages:
