@@ -117,3 +117,22 @@ def run(**options: Any) -> int:
     job = CiJob(options=run_options, **options)
     with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
         return lifecycle.run_event_loop(run_job(settings, storage, job, engine))
+
+
+@ci.command()
+@click.argument("reports", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
+@global_options
+def comment(reports: tuple[Path, ...]) -> None:
+    """Write the result as a comment of the pull request: one for each suite, edited by later jobs.
+
+    FILE is what gradeline ci wrote (default: gradeline-ci.json). Needs a token that may write comments in the variable
+    GITHUB_TOKEN, or GITLAB_TOKEN on GitLab.
+
+    Writes none outside of a pull request, and for a change from a fork, whose jobs get no such token: the summary of
+    the job and the annotations have the result. A token that may not write comments is a warning.
+    """
+    import asyncio
+
+    from gradeline.cli.ci_comment import write_comments
+
+    asyncio.run(write_comments(current_settings(), reports or (Path(REPORT),)))
