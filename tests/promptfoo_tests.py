@@ -28,6 +28,8 @@ class PromptfooTests:
         self.folder = folder
         self.report = ImportReport("promptfooconfig.yaml", "promptfoo")
         self.mapper = AssertionMapper(self.report, folder)
+        self.gate: str | None = None
+        """What the gate decided."""
         self._cases: dict[str, MappedCase] = {}
         self._responses: dict[str, Response] = {}
 
@@ -83,6 +85,7 @@ class PromptfooTests:
         }
         self._write("suite.json", json.dumps({key: value for key, value in suite.items() if value is not None}))
         result = run_suite(self.folder / "suite.json", store="memory://")
+        self.gate = result.verdict.result
         gate: Mapping[str, Any] = self.mapper.gate() or {}
         deciding = [one["metric_key"] for one in gate.get("conditions", [gate] if gate else [])]
         return {record.case: _verdict(record.grades, deciding) for record in result.records()}

@@ -38,7 +38,7 @@ def test_text_and_criteria_become_checks_of_the_case(tests: PromptfooTests) -> N
         "facts": {"kind": "checks_metric", "metric": "facts", "checks": "checks"},
     }
     assert tests.mapper.gate() == {
-        "kind": "simple", "metric_key": "checks", "aggregation": "accuracy", "op": "gte", "value": 1
+        "kind": "simple", "metric_key": "checks", "aggregation": "accuracy", "op": "gte", "value": 1, "coverage_floor": 1
     }  # fmt: skip
 
 
@@ -73,6 +73,20 @@ def test_a_test_passes_if_everything_with_a_weight_does(tests: PromptfooTests) -
         "slow is not counted": True,
         "wrong is not counted": True,
     }
+
+
+def test_the_gate_fails_with_a_test_and_is_undecided_without_its_verdict(tests: PromptfooTests) -> None:
+    known, unknown = Response(text="Paris", latency_ms=1), Response(text="Paris")
+    for number in range(30):
+        tests.add(f"{number}", known, CONTAINS, LONG)
+    tests.verdicts()
+    assert tests.gate == "pass"
+    tests.add("unknown", unknown, CONTAINS, LONG)
+    tests.verdicts()
+    assert tests.gate == "undecided"
+    tests.add("wrong", Response(text="Rome", latency_ms=1), CONTAINS, LONG)
+    tests.verdicts()
+    assert tests.gate == "fail"
 
 
 def test_a_threshold_replaces_the_verdicts_of_its_assertions(tests: PromptfooTests) -> None:

@@ -131,15 +131,16 @@ class Columns:
         return found
 
     def gate(self) -> dict[str, object] | None:
-        """Every case passes on every grader that decides; None if there is none."""
+        """Every case has a grade and passes on every grader that decides; None if there is none."""
         deciding = [name for name, column in self._columns.items() if column.decides]
         conditions: list[dict[str, object]] = [
-            {"kind": "simple", "metric_key": name, "aggregation": "accuracy", "op": "gte", "value": 1}
-            for name in deciding
+            {"metric_key": name, "aggregation": "accuracy", "op": "gte", "value": 1} for name in deciding
         ]
-        if len(conditions) < 2:
-            return conditions[0] if conditions else None
-        return {"kind": "logical", "operator": "and", "conditions": conditions}
+        if not conditions:
+            return None
+        if len(conditions) == 1:
+            return {"kind": "simple", **conditions[0], "coverage_floor": 1}
+        return {"kind": "logical", "operator": "and", "conditions": conditions, "coverage_floor": 1}
 
     def use(
         self, config: Mapping[str, object], base: str, occurrence: int = 0, *, decides: bool, code: str = ""

@@ -280,7 +280,9 @@ def in_context(rubric_name: str, prompt: str, *, needs_value: bool = False) -> C
         if not isinstance(text, str):
             raise NotMappedError("needs a variable context that is a text or a list of texts")
         question = scope.variables.get("query")
-        parts = [f"# Question\n\n{question}"] if isinstance(question, str) else []
+        if not isinstance(question, str):
+            raise NotMappedError("needs a variable query with the question")
+        parts = [f"# Question\n\n{question}"]
         parts += [f"# Context\n\n{text}", *([f"# Expected answer\n\n{expected}"] if expected else [])]
         config = _grader("model_judge", **judge, prompt=prompt, pass_threshold=least)
         return SuiteGrader(config, "grader model_judge", "\n\n".join(parts), _OWN_PROMPT)

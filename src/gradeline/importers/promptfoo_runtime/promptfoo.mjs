@@ -44,8 +44,6 @@ function contextOf({ sample, submission, response, config }) {
     prompt,
     config: config.config ?? {},
     test: { vars, metadata: sample.metadata ?? {} },
-    metadata: {},
-    provider: {},
     providerResponse: {
       output: submission,
       latencyMs: response?.latency_ms ?? undefined,
