@@ -73,7 +73,7 @@ class TestWhen:
         column = result.summary.graders["exact"]
         assert (column.scored, column.total, column.not_applicable, column.mean) == (1, 1, 2, 1.0)
         assert (result.summary.coverage, result.verdict.result, result.exit_code) == (1.0, "pass", 0)
-        assert column.notes == ("not applicable to 2",)
+        assert column.notes == ("not applicable to 2 responses",)
 
     def test_a_grader_that_applies_to_no_case_does_not_pass(self, store: SqliteStorage) -> None:
         result = run(
@@ -115,6 +115,7 @@ class TestWhen:
                 "'tags' is not a field of a case to match, only tag, id and metadata.KEY are; did you mean",
             ),
             ({"lang": "de"}, "did you mean 'metadata.lang'?"),
+            ({"metdata.lang": "de"}, "did you mean 'metadata.lang'?"),
             ({"metadata.": "de"}, "'metadata.' is not a field"),
             ({"tag": []}, "tag needs a string, a number, true or false, or a list of these, got []"),
             ({"tag": {"any": 1}}, "tag needs a string"),

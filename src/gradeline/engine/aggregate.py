@@ -136,7 +136,9 @@ class GraderSummary(msgspec.Struct, frozen=True):
     @property
     def left_out(self) -> str | None:
         """The number of grades of cases to which the grader does not apply, as text."""
-        return f"not applicable to {self.not_applicable:,}" if self.not_applicable else None
+        if not self.not_applicable:
+            return None
+        return f"not applicable to {self.not_applicable:,} response{'s' if self.not_applicable > 1 else ''}"
 
     @property
     def pass_rule(self) -> str | None:

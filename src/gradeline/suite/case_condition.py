@@ -56,7 +56,10 @@ def _entry_faults(key: str, value: object) -> Iterator[Problem]:
     field, _, rest = key.partition(".")
     if key not in ("tag", "id") and not (field == "metadata" and rest and "" not in rest.split(".")):
         near = closest_match(key, ("tag", "id"))
-        hint = f"did you mean {near!r}?" if near else f"did you mean {quote(f'metadata.{key}')}?"
+        if near is None:
+            misspelt = rest and closest_match(field, ("metadata",))
+            near = f"metadata.{rest if misspelt else key}"
+        hint = f"did you mean {quote(near)}?"
         yield Problem("", f"{quote(key)} is not a field of a case to match, only tag, id and metadata.KEY are; {hint}")
     values = value if isinstance(value, list) else [value]
     if not values or not all(isinstance(one, _SCALAR) for one in values):
