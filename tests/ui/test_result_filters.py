@@ -134,3 +134,24 @@ def test_screenshot_of_a_selected_column(
     columns(page, "latency").first.click()
     page.get_by_role("button", name="latency", exact=False).first.wait_for()
     page.screenshot(path=artefacts / f"result-filters-{name}.png", full_page=True)
+
+
+def test_results_to_which_a_grader_does_not_apply_are_counted_and_listed(
+    server: Server, agent: str, page: Page
+) -> None:
+    suite = {
+        "name": "languages",
+        "target": {"kind": "http", "url": agent, "request": {"input": "{{input}}"}, "response": {"output": "response"}},
+        "graders": {"german": {"kind": "contains", "when": {"tag": "de"}}, "ascii": {"kind": "ascii_printable_only"}},
+        "dataset": [
+            {"id": "de", "input": "?", "ground_truth": "Ja", "tags": ["de"]},
+            {"id": "en", "input": "?", "ground_truth": "Yes", "tags": ["en"]},
+        ],
+    }
+    run = server.data("POST", "/api/evaluations", {"suite": suite})["id"]
+    server.until_ended(run)
+    page.goto(f"{server.url}/#/runs/{run}")
+    page.get_by_role("columnheader", name="not applicable").wait_for()
+    page.get_by_role("button", name="german: the grader does not apply to this case").click()
+    page.wait_for_function("() => document.querySelector('[role=status].num')?.textContent === '1 of 2'")
+    assert "outcome=not_applicable" in page.url

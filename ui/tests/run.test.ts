@@ -35,6 +35,7 @@ function summary(passRates: Record<string, Figure>, total = 10): Summary {
     grader_fail_counts: {},
     grader_error_counts: {},
     grader_skipped_counts: {},
+    grader_not_applicable_counts: {},
     average_scores: {},
     pass_rates: passRates,
     average_latency_ms: null,

@@ -18,7 +18,7 @@ import {
 } from "./comparison.ts";
 import { ScoreDistribution } from "./ScoreDistribution.tsx";
 
-const FILTERS = ["improved", "worse", "same", "missing"] as const;
+const FILTERS = ["improved", "worse", "same", "missing", "not_applicable"] as const;
 
 interface Props {
   comparison: Comparison;
@@ -97,7 +97,7 @@ function GraderDifferenceCard({
       </p>
       <LargestDrops result={result} />
       <div className="flex flex-wrap gap-1">
-        {FILTERS.map((change) => (
+        {FILTERS.filter((change) => change !== "not_applicable" || counts[change] > 0).map((change) => (
           <FilterButton
             key={change}
             change={change}

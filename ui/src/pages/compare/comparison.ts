@@ -4,7 +4,7 @@ import { formatCount, formatScore, pluralize } from "../../lib/format.ts";
 import { integer, oneOf, type StateOf, text } from "../../lib/urlState.ts";
 
 /** How a case may have changed, most important first. */
-export const CHANGES = ["worse", "mixed", "missing", "edited", "improved", "same"] as const;
+export const CHANGES = ["worse", "mixed", "missing", "edited", "improved", "same", "not_applicable"] as const;
 export type Change = (typeof CHANGES)[number];
 
 /** The state of the page in the URL. */
@@ -97,6 +97,7 @@ export const CHANGE_LABELS: Record<Change, { icon: string; label: string; tone: 
   same: { icon: "=", label: "same", tone: "none" },
   missing: { icon: "∅", label: "missing", tone: "none" },
   edited: { icon: "✎", label: "edited", tone: "accent" },
+  not_applicable: { icon: "–", label: "not applicable", tone: "none" },
 };
 
 export const CHANGE_HELP: Record<Change, string> = {
@@ -106,6 +107,7 @@ export const CHANGE_HELP: Record<Change, string> = {
   same: "the scores are equal or differ by less than the grader's noise",
   missing: "no score in one of the runs, so not compared",
   edited: "the case was edited between the runs, so not compared",
+  not_applicable: "the grader does not apply to the case",
 };
 
 /** "+0.16", "−0.03", "0". */

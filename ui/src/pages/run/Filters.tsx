@@ -54,6 +54,7 @@ export function Filters({ graders, state, onChange, rows, total }: Props) {
         <option value="fail">fail</option>
         <option value="error">grader error</option>
         <option value="skipped">skipped</option>
+        <option value="not_applicable">not applicable</option>
       </select>
       <input
         className="field max-w-32"

@@ -18,10 +18,14 @@ interface Props {
   onChange: ChangeRun;
 }
 
+const COUNTED = ["pass", "fail", "error", "skipped"] as const;
+
 /** Pass rate with interval, coverage and outcome counts by grader; the counts are filters. */
 export function GraderTable({ summary, state, onChange }: Props) {
   const graders = Object.keys(summary.pass_rates);
   if (graders.length === 0) return null;
+  const limited = Object.values(summary.grader_not_applicable_counts).some((count) => count > 0);
+  const outcomes = limited ? ([...COUNTED, "not_applicable"] as const) : COUNTED;
   return (
     <section aria-label="Graders" className="card overflow-x-auto">
       <table className="w-full text-sm">
@@ -31,16 +35,23 @@ export function GraderTable({ summary, state, onChange }: Props) {
             <th className="p-2">Pass rate, 95 % interval</th>
             <th className="hidden p-2 md:table-cell">Mean score</th>
             <th className="hidden p-2 lg:table-cell">Coverage</th>
-            {(["pass", "fail", "error", "skipped"] as const).map((outcome) => (
+            {outcomes.map((outcome) => (
               <th key={outcome} className="p-2 text-end">
-                {outcome}
+                {outcome.replace("_", " ")}
               </th>
             ))}
           </tr>
         </thead>
         <tbody>
           {graders.map((grader) => (
-            <GraderRow key={grader} grader={grader} summary={summary} state={state} onChange={onChange} />
+            <GraderRow
+              key={grader}
+              grader={grader}
+              outcomes={outcomes}
+              summary={summary}
+              state={state}
+              onChange={onChange}
+            />
           ))}
         </tbody>
       </table>
@@ -49,18 +60,19 @@ export function GraderTable({ summary, state, onChange }: Props) {
   );
 }
 
-type CountedOutcome = Exclude<Outcome, "not_applicable">;
+type RowProps = Props & { grader: string; outcomes: readonly Outcome[] };
 
-function GraderRow({ grader, summary, state, onChange }: Props & { grader: string }) {
+function GraderRow({ grader, outcomes, summary, state, onChange }: RowProps) {
   const passes = summary.pass_rates[grader];
   const scores = summary.average_scores[grader];
   const coverage = summary.coverage[grader];
   const orders = summary.orders[grader];
-  const counts: Record<CountedOutcome, number> = {
+  const counts: Record<Outcome, number> = {
     pass: summary.grader_pass_counts[grader] ?? 0,
     fail: summary.grader_fail_counts[grader] ?? 0,
     error: summary.grader_error_counts[grader] ?? 0,
     skipped: summary.grader_skipped_counts[grader] ?? 0,
+    not_applicable: summary.grader_not_applicable_counts[grader] ?? 0,
   };
   return (
     <tr className="border-b border-line last:border-0">
@@ -81,7 +93,7 @@ function GraderRow({ grader, summary, state, onChange }: Props & { grader: strin
         {coverage &&
           `${formatPercent(coverage.share)} (${formatCount(coverage.scored)} of ${formatCount(coverage.total)})`}
       </td>
-      {(Object.keys(counts) as CountedOutcome[]).map((outcome) => {
+      {outcomes.map((outcome) => {
         const on = state.grader === grader && state.outcome === outcome;
         return (
           <td key={outcome} className="p-1 text-end">

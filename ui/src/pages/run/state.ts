@@ -7,7 +7,7 @@ const TABS = ["result", "trajectory", "history", "raw"] as const;
 export const RUN_STATE = {
   status: oneOf<ResponseStatus | "">(["", "success", "error", "timeout"], ""),
   grader: text(),
-  outcome: oneOf<Outcome | "">(["", "pass", "fail", "error", "skipped"], ""),
+  outcome: oneOf<Outcome | "">(["", "pass", "fail", "error", "skipped", "not_applicable"], ""),
   tag: text(),
   q: text(),
   /** Scores of `grader`, both ends included. */
