@@ -15,7 +15,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gradeline import extractors, graders, targets
-from gradeline.cli.init import TARGETS, starter_files
+from gradeline.cli.starter.agents import KINDS, AgentChoice
+from gradeline.cli.starter.suite import starter_files
 from gradeline.graders import Grader
 from gradeline.model import Config, Response, Sample, described
 from gradeline.suite.cases import DatasetError
@@ -293,10 +294,10 @@ class TestValidSuites:
         path.write_text(text)
         assert schema_faults(read_document(path).data) == []
 
-    @pytest.mark.parametrize("target", TARGETS)
-    def test_suites_written_by_init(self, tmp_path: Path, target: str) -> None:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_suites_written_by_init(self, tmp_path: Path, kind: str) -> None:
         path = tmp_path / "suite.yaml"
-        path.write_text(starter_files(target)["suite.yaml"])
+        path.write_text(starter_files(AgentChoice(kind))["suite.yaml"])
         assert schema_faults(read_document(path).data) == []
 
     @pytest.mark.parametrize(

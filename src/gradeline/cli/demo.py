@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gradeline.cli.options import CliSettings, current_settings, global_options
-from gradeline.cli.terminal import OUTCOME_STYLES, TableColumn, console, print_table, safe_text
+from gradeline.cli.terminal import OUTCOME_STYLES, TableColumn, console, print_table, program_name, safe_text
 from gradeline.report.formatting import MISSING
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def _compare_models(settings: CliSettings, out: Console) -> None:
         " improvement may be chance."
     )
     if not settings.quiet:
-        out.print(f"\nNext: gradeline show latest --store {settings.store}, gradeline init, gradeline graders")
+        name = program_name()
+        out.print(f"\nNext: {name} init evals, {name} show latest --store {settings.store}, {name} graders")
 
 
 def print_grades(out: Console, records: list[Record]) -> None:

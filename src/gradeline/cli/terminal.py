@@ -5,8 +5,10 @@ A table keeps every name whole: where the terminal is too narrow for the columns
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradeline.report.formatting import visible
@@ -38,6 +40,21 @@ def print_message(text: str) -> None:
     """Print a line to stderr, above the live progress line: rich redirects ``sys.stderr``, which click bypasses."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+def in_cache() -> bool:
+    """Whether this program runs from an environment in a cache, as with uvx: commands of it are not on the PATH."""
+    return any((folder / "CACHEDIR.TAG").is_file() for folder in Path(sys.prefix).parents)
+
+
+def program_name(packages: Iterable[str] = ()) -> str:
+    """The command that starts this program again, for commands that messages propose.
+
+    ``gradeline``; or ``uvx gradeline``, with these packages, where it runs from an environment in a cache.
+    """
+    if not in_cache():
+        return "gradeline"
+    return shlex.join(["uvx", *(word for package in packages for word in ("--with", package)), "gradeline"])
 
 
 def mebibytes(size: int) -> str:
