@@ -80,6 +80,27 @@ def test_a_run_per_filter_and_a_suite(project: Path, capsys: pytest.CaptureFixtu
     assert (code, exact["baseline"], exact["candidate"], compared["reasons"]) == (3, 0.5, 1.0, [])
 
 
+def test_a_run_per_model(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for model, answer in (("small", "5"), ("large", "4")):
+        write(project / "out" / model, "samples_gsm8k.jsonl", generated(0, answer, "none", float(answer == "4")))
+    _, report = run(capsys, "import", "out", "--output", "imported")
+    assert report["kind"] == "lm-eval"
+    code, compared = run(capsys, "compare", "gsm8k [small]", "gsm8k [large]")
+    assert (code, compared["graders"]["exact_match"]["difference"]) == (3, 1.0)
+    assert len((project / "imported" / "cases.jsonl").read_text().splitlines()) == 1
+    assert run(capsys, "run", "imported/suite.yaml")[0] == 0
+
+
+def test_two_logs_of_a_task_have_the_same_cases(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for hour in ("09", "10"):
+        name = f"samples_gsm8k_2026-11-16T{hour}-30-00.123456.jsonl"
+        write(project / "out", name, generated(0, "4", "none", 1.0), generated(1, "5", "none", 0.0))
+    _, report = run(capsys, "import", "out", "--output", "imported")
+    assert len(report["runs"]) == 2
+    assert len((project / "imported" / "cases.jsonl").read_text().splitlines()) == 2
+    assert run(capsys, "run", "imported/suite.yaml")[0] == 0
+
+
 def test_the_written_suite_runs_and_regrades(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(project, "samples_gsm8k.jsonl", generated(0, "4", "none", 1.0), generated(1, "5", "none", 0.0))
     _, report = run(capsys, "import", "samples_gsm8k.jsonl", "--output", "imported")

@@ -15,6 +15,7 @@ from gradeline.importers.output import ANSWERS, ImportedResult, ImportedRun, Imp
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.rows import ImportedRow, read_json_document, read_rows
 from gradeline.model import ErrorInfo, Response, RunGrader, Sample, clean_data, clean_text, quote
+from gradeline.suite.case_ids import CaseKeySet
 
 _KEYS = frozenset({"doc_id", "doc", "target", "filtered_resps"})
 _FILE = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.\-]+))?\.jsonl(?:\.gz)?")
@@ -23,25 +24,26 @@ _ROW = "sample"
 
 
 def matches(source: Source) -> bool:
-    """A file with samples of lm-evaluation-harness, or a folder with such files."""
-    if source.path.is_dir():
-        return any(_FILE.fullmatch(name) for name in source.names)
-    return source.keys >= _KEYS
+    """A file with samples of lm-evaluation-harness, or a folder with such files or with folders of them."""
+    return bool(_files(source.path)) if source.path.is_dir() else source.keys >= _KEYS
 
 
 def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
-    """Store a run for each task and filter, and write a suite that grades the recorded responses again."""
-    files = sorted(source.path.glob("samples_*.jsonl*")) if source.path.is_dir() else [source.path]
+    """Store a run for each model, task and filter, and write a suite that grades the first responses again."""
+    files = _files(source.path) if source.path.is_dir() else [source.path]
     if not files:
         raise ConfigError(Problem("SOURCE", f"{source.path} has no samples_*.jsonl; run lm_eval with --log_samples"))
     logs = [_Log.of(file, options, output.report) for file in files]
+    several = len({log.model for log in logs}) > 1
     for log in logs:
         for name in log.filters:
-            output.add_run(log.run(name), log.results(name, output.report))
+            output.add_run(log.run(name, with_model=several), log.results(name, output.report))
+    written = CaseKeySet()
     for log in logs:
         for result in log.results(log.filters[0], ImportReport("", "")):
-            output.add_case(_case(result.sample))
-            output.add_answer(result.sample.case_key, result.response)
+            if written.add(result.sample.case_key):
+                output.add_case(_case(result.sample))
+                output.add_answer(result.sample.case_key, result.response)
     grader = {"kind": "exact_match"}
     output.report.approximated(
         "suite.yaml", "metrics", "grader exact_match", "compares the whole answer; the metric may normalize it first"
@@ -53,6 +55,15 @@ def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
             "graders": {"exact_match": grader},
         }
     )
+
+
+def _files(folder: Path) -> list[Path]:
+    """The files with samples in a folder, or in its folders, which are those of models."""
+    for pattern in ("samples_*", "*/samples_*"):
+        found = sorted(path for path in folder.glob(pattern) if _FILE.fullmatch(path.name))
+        if found:
+            return found
+    return []
 
 
 class _Document(NamedTuple):
@@ -109,14 +120,17 @@ class _Log:
     def filters(self) -> list[str]:
         return list(self._filters)
 
-    def run(self, filter_name: str) -> ImportedRun:
-        """The run of one filter."""
-        plain = len(self._filters) == 1
+    def run(self, filter_name: str, *, with_model: bool) -> ImportedRun:
+        """The run of one filter, named by the model if the source has several."""
+        parts = [self.model] if with_model else []
+        if len(self._filters) > 1:
+            parts.append(filter_name)
+        variant = ", ".join(parts)
         return ImportedRun(
-            name=self.suite if plain else f"{self.suite} [{filter_name}]",
+            name=f"{self.suite} [{variant}]" if variant else self.suite,
             suite=self.suite,
             target={"kind": "lm-eval", "model": self.model},
-            variant=None if plain else filter_name,
+            variant=variant or None,
             graders=self.graders,
             started_at=self.date,
         )
