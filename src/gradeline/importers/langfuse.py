@@ -50,6 +50,7 @@ _KEYS = (
     frozenset({"traceId", "startTime", "type"}),
     frozenset({"trace_id", "start_time", "type"}),
     frozenset({"observations", "scores", "timestamp"}),
+    frozenset({"timestamp", "bookmarked", "public"}),
     frozenset({"datasetRunId", "datasetItemId"}),
 )
 
@@ -87,7 +88,7 @@ class _LangfuseReader:
             self._add_score(row)
         elif field(data, "traceId") and field(data, "startTime"):
             self._add_observation(row)
-        elif field(data, "datasetId") or (field(data, "datasetName") and "expectedOutput" in data):
+        elif "input" in data and (field(data, "datasetId") or field(data, "datasetName")):
             self._add_item(row)
         elif "timestamp" in data and text_field(data, "id"):
             self._add_trace(row)

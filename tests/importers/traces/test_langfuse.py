@@ -142,7 +142,10 @@ def test_experiments_are_runs_that_can_be_compared(exports: ExportProject) -> No
             own = {"id": f"s-{trace}", "traceId": trace}
             scores = [{**score("right", correct, source="EVAL"), **own}]
             traces.append({**TRACE, "id": trace, "output": answer, "observations": [], "scores": scores})
-    exports.write("export/runs.json", {"name": "all", "datasetRunItems": links})
+    exports.write(
+        "export/runs.json",
+        {"id": "r", "name": "all", "datasetId": "d1", "datasetName": "capitals", "datasetRunItems": links},
+    )
     exports.write("export/traces.jsonl", traces)
     imported = exports.imports("export", "--name", "capitals")
     assert imported.report["kind"] == "langfuse"
