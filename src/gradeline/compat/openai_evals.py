@@ -1,6 +1,7 @@
-"""What graders of OpenAI's hosted evals read: templates, and the namespaces ``item`` and ``sample``.
+"""What graders of OpenAI's evals do: templates and the namespaces ``item`` and ``sample`` of hosted evals, and the
+matches of the registry.
 
-Files that `gradeline import` writes for such graders call `call_grade` and `check_strings`.
+Files that `gradeline import` writes call `call_grade`, `check_strings`, `match_normalized` and `match_json`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import suppress
 from typing import Any, Literal, NamedTuple, get_args
 
 from gradeline.errors import MissingDataError
+from gradeline.graders.text_overlap import squad_normal
 from gradeline.model import GradeResult, Response, Sample, ToolCall, quote
 from gradeline.parsing.json_text import NotJsonError, parse_json
 
@@ -167,3 +169,40 @@ def check_strings(
         case "ilike":
             holds = reference.casefold() in value.casefold()
     return GradeResult(float(holds), f"{quote(value, 80)} {operation} {quote(reference, 80)}: {holds}")
+
+
+def match_normalized(sample: Sample, submission: str) -> GradeResult:
+    """FuzzyMatch: without case, punctuation and articles the response contains an ideal answer, or is part of one."""
+    ideal = next((one for one in _ideals(sample) if _contain(squad_normal(submission), squad_normal(one))), None)
+    return GradeResult(float(ideal is not None), "no match" if ideal is None else f"matches {quote(ideal, 80)}")
+
+
+def _contain(left: str, right: str) -> bool:
+    return left in right or right in left if left and right else left == right
+
+
+def match_json(sample: Sample, submission: str) -> GradeResult:
+    """JsonMatch: the response is the same JSON as an ideal answer; null is never the same."""
+    try:
+        data = parse_json(submission)
+    except NotJsonError as error:
+        return GradeResult(0.0, f"the response is not JSON: {error}")
+    ideal = next((one for one in _ideals(sample) if _same_json(data, parse_json(one))), None)
+    return GradeResult(float(ideal is not None), "no match" if ideal is None else f"matches {quote(ideal, 80)}")
+
+
+def _same_json(left: object, right: object) -> bool:
+    if left is None or right is None:
+        return False
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same_json(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same_json, left, right))
+    return left == right
+
+
+def _ideals(sample: Sample) -> list[str]:
+    ideals = sample.metadata.get("ideal")
+    if not isinstance(ideals, list) or not ideals:
+        raise MissingDataError("the case has no metadata.ideal")
+    return [str(ideal) for ideal in ideals]

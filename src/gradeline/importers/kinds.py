@@ -126,7 +126,11 @@ class ImportKind(NamedTuple):
 
 _KINDS = (
     ImportKind("inspect", "gradeline.importers.inspect_log", "logs of Inspect, .eval or .json, or their folder"),
-    ImportKind("openai-evals", "gradeline.importers.openai_evals", "exports of OpenAI's hosted evals, or their folder"),
+    ImportKind(
+        "openai-evals",
+        "gradeline.importers.openai_evals",
+        "exports of OpenAI's hosted evals, or their folder; the registry of the repository openai/evals",
+    ),
     ImportKind("lm-eval", "gradeline.importers.lm_eval", "samples_*.jsonl of lm-evaluation-harness, or their folder"),
     ImportKind(
         "langfuse", "gradeline.importers.langfuse", "dataset items, dataset runs, traces, observations and scores"

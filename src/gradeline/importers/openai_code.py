@@ -53,6 +53,21 @@ from gradeline.compat.openai_evals import check_strings
 def imported_check(sample: Sample, submission: str, response: Response) -> GradeResult:
     return check_strings({arguments}, sample, submission, response)
 '''
+_REGISTRY = '''"""A grader of the registry of openai/evals."""
+
+from gradeline import GradeResult, Sample, grader
+from gradeline.compat.openai_evals import {function}
+
+
+@grader
+def imported_grade(sample: Sample, submission: str) -> GradeResult:
+    return {function}(sample, submission)
+'''
+
+
+def registry_file(function: str) -> str:
+    """The file of a grader of the registry, which is a function of `gradeline.compat.openai_evals`."""
+    return _REGISTRY.format(function=function)
 
 
 def check_file(operation: str, left: str, right: str) -> str:

@@ -1,0 +1,315 @@
+"""The registry of the repository openai/evals, and its logs: the same verdicts on the recorded responses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gradeline.cli.commands import run_command
+from gradeline.testing.fake_judge import FakeJudge, Truth
+
+CLASSES = {
+    "match": "evals.elsuite.basic.match:Match",
+    "includes": "evals.elsuite.basic.includes:Includes",
+    "fuzzy": "evals.elsuite.basic.fuzzy_match:FuzzyMatch",
+    "json": "evals.elsuite.basic.json_match:JsonMatch",
+    "valid": "evals.elsuite.basic.json_validator:JsonValidator",
+    "graded": "evals.elsuite.modelgraded.classify:ModelBasedClassify",
+}
+CLOSED_QA = {
+    "prompt": "Task {{1}}: {input}\nSubmission: {completion}\nCriterion: {criteria}\nReasoning:",
+    "eval_type": "cot_classify",
+    "choice_scores": {"Y": 1.0, "N": 0.0},
+    "choice_strings": "YN",
+    "input_outputs": {"input": "completion"},
+}
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
+    code = run_command([*arguments, "--json"])
+    printed = capsys.readouterr()
+    assert printed.out, printed.err
+    return code, json.loads(printed.out)
+
+
+def not_mapped(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    return [(item["what"], item["note"]) for item in report["items"] if item["state"] == "not mapped"]
+
+
+def sample(question: str, ideal: object, **more: object) -> dict[str, Any]:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
+    return {"input": messages, "ideal": ideal, **more}
+
+
+def write_registry(folder: Path, kind: str, samples: list[Any], **args: object) -> Path:
+    """A registry with one eval; returns its YAML file."""
+    (folder / "evals").mkdir(parents=True, exist_ok=True)
+    (folder / "data" / "qa").mkdir(parents=True, exist_ok=True)
+    (folder / "modelgraded").mkdir(exist_ok=True)
+    entry = {"class": CLASSES.get(kind, kind), "args": {"samples_jsonl": "qa/samples.jsonl", **args}}
+    path = folder / "evals" / "qa.yaml"
+    path.write_text(yaml.safe_dump({"qa": {"id": "qa.dev.v0", "metrics": ["accuracy"]}, "qa.dev.v0": entry}))
+    (folder / "modelgraded" / "closedqa.yaml").write_text(yaml.safe_dump({"closedqa": CLOSED_QA}))
+    lines = [one if isinstance(one, str) else json.dumps(one) for one in samples]
+    (folder / "data" / "qa" / "samples.jsonl").write_text("\n".join(lines))
+    return path
+
+
+def verdicts(
+    capsys: pytest.CaptureFixture[str], folder: Path, answers: list[str], *settings: str
+) -> list[dict[str, tuple[float | None, bool | None]]]:
+    """Score and pass of each recorded answer, by a run of the written suite with these responses."""
+    suite = yaml.safe_load((folder / "suite.yaml").read_text())
+    rows = [{"id": f"qa.dev.{number}", "text": text} for number, text in enumerate(answers)]
+    (folder / "recorded.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (folder / "replay.yaml").write_text(
+        yaml.safe_dump({**suite, "target": {"kind": "replay", "responses": "recorded.jsonl"}}, sort_keys=False)
+    )
+    _, done = run(capsys, "run", str(folder / "replay.yaml"), *settings)
+    assert run_command(["export", done["run"]["id"], "--format", "jsonl", "--output", "run.jsonl"]) == 0
+    capsys.readouterr()
+    records = [json.loads(line) for line in Path("run.jsonl").read_text().splitlines()]
+    return [
+        {name: (grade.get("score"), grade.get("passed")) for name, grade in record["grades"].items()}
+        for record in sorted((one for one in records if "sample" in one), key=lambda one: str(one["sample"]["id"]))
+    ]
+
+
+YES, NO = (1.0, True), (0.0, False)
+RECORDED = [
+    ("match", {}, "Paris", "Paris, of course", YES),
+    ("match", {}, "Paris", "paris", NO),
+    ("match", {}, ["Rome", "Paris"], "Paris", YES),
+    ("match", {}, "Paris", "It is Paris", NO),
+    ("includes", {}, ["Rome", "Paris"], "It is Paris", YES),
+    ("includes", {}, "Paris", "it is paris", NO),
+    ("includes", {"ignore_case": True}, "Paris", "it is paris", YES),
+    ("fuzzy", {}, ["the Eiffel Tower"], "Eiffel tower.", YES),
+    ("fuzzy", {}, "a very long answer", "LONG!", YES),
+    ("fuzzy", {}, "Paris", "Rome", NO),
+    ("fuzzy", {}, "the", "a", YES),
+    ("fuzzy", {}, "Paris", "!", NO),
+    ("json", {}, '{"a": 1, "b": [true]}', '{"b": [true], "a": 1.0}', YES),
+    ("json", {}, ["[1]", "[2]"], "[2]", YES),
+    ("json", {}, '{"a": null}', '{"a": null}', NO),
+    ("json", {}, "[1]", "not JSON", NO),
+    ("json", {}, "[1, 2]", "[1]", NO),
+    ("valid", {}, "x", '{"a": 1}', YES),
+    ("valid", {}, "x", "{a: 1}", NO),
+]
+
+
+@pytest.mark.parametrize(("kind", "args", "ideal", "answer", "verdict"), RECORDED)
+def test_a_class_gives_the_same_verdict(
+    project: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    args: dict[str, object],
+    ideal: object,
+    answer: str,
+    verdict: tuple[float, bool],
+) -> None:
+    write_registry(project / "registry", kind, [sample("Capital?", ideal)], **args)
+    code, report = run(capsys, "import", "registry/evals/qa.yaml", "--output", "imported")
+    assert (code, report["kind"], not_mapped(report)) == (3, "openai-evals", [])
+    (graded,) = verdicts(capsys, project / "imported", [answer])
+    assert graded["accuracy"] == verdict
+
+
+def test_the_f1_score_of_fuzzy_match(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_registry(project / "registry", "fuzzy", [sample("Capital?", ["x", "the old city of Rome"])])
+    run(capsys, "import", "registry", "--output", "imported")
+    (graded,) = verdicts(capsys, project / "imported", ["Rome, a city"])
+    assert graded["f1_score"] == (pytest.approx(2 / 3), True)
+
+
+def test_a_model_graded_eval(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    samples = [sample("Capital of France?", "Paris"), sample("Capital of Italy?", "Rome")]
+    args = {"criteria": "Is {it} right?"}
+    write_registry(project / "registry", "graded", samples, modelgraded_spec="closedqa", modelgraded_spec_args=args)
+    code, report = run(capsys, "import", "registry", "--output", "imported")
+    assert (code, not_mapped(report)) == (3, [])
+    grader = yaml.safe_load((project / "imported" / "suite.yaml").read_text())["graders"]["score"]
+    assert grader["prompt"] == (
+        "Task {{1}}: {item_input}\nSubmission: {submission}\nCriterion: Is {{it}} right?\nReasoning:"
+    )
+    truths = {"a": Truth(quality=1.0, text="Paris"), "b": Truth(quality=0.0, text="Milan")}
+    with FakeJudge(items=truths).in_thread() as judge:
+        override = f"graders.score.base_url={judge.base_url()}"
+        graded = verdicts(capsys, project / "imported", ["Paris", "Milan"], "--set", override)
+    assert graded == [{"score": YES}, {"score": NO}]
+    case = json.loads((project / "imported" / "cases.jsonl").read_text().splitlines()[0])
+    assert case["rubric_vars"] == {"item_input": "System: Be brief.\nUser: Capital of France?"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "scores"),
+    [
+        ({"choice_strings": "12345", "choice_scores": "from_strings"}, [0, 0.25, 0.5, 0.75, 1]),
+        ({"choice_strings": ["Yes", "No"], "choice_scores": {"Yes": 1, "No": 0.5}}, [1, 0.5]),
+        ({"choice_strings": "AB", "choice_scores": {"A": -1, "B": 1}}, [0, 1]),
+    ],
+)
+def test_scores_of_choices(
+    project: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], scores: list[float]
+) -> None:
+    spec = CLOSED_QA | changes
+    write_registry(project / "registry", "graded", [sample("?", "x", criteria="brief")], modelgraded_spec="own")
+    (project / "registry" / "modelgraded" / "own.yaml").write_text(yaml.safe_dump(spec))
+    run(capsys, "import", "registry", "--output", "imported")
+    grader = yaml.safe_load((project / "imported" / "suite.yaml").read_text())["graders"]["score"]
+    assert list(grader["reply"]["choices"].values()) == scores
+
+
+def test_the_messages_of_samples_and_examples_are_sent(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_registry(
+        project / "registry",
+        "match",
+        [sample("Capital of France?", "Paris"), sample("{{metadata.ideal}} ${HOME}", "Rome")],
+        num_few_shot=1,
+        few_shot_jsonl="qa/few_shot.jsonl",
+    )
+    shots = [{"role": "user", "content": "Capital of Peru?"}, {"role": "assistant", "content": "Lima"}]
+    (path.parent.parent / "data" / "qa" / "few_shot.jsonl").write_text(json.dumps({"sample": shots}))
+    run(capsys, "import", "registry", "--output", "imported")
+    suite = yaml.safe_load((project / "imported" / "suite.yaml").read_text())
+    assert suite["target"]["messages"] == [
+        {"role": "user", "content": "{{metadata.message_2}}"},
+        {"role": "assistant", "content": "{{metadata.message_3}}"},
+    ]
+    with FakeJudge().in_thread() as model:
+        code, done = run(capsys, "run", "imported/suite.yaml", "--set", f"target.base_url={model.base_url()}")
+        assert len(model.requests) == 2
+    assert (code, done["summary"]["graders"]["accuracy"]["scored"]) == (0, 2)
+
+
+def test_several_evals_have_their_own_cases_and_graders(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_registry(project / "registry", "match", [sample("Capital?", "Paris")])
+    data = yaml.safe_load(path.read_text())
+    data["other.dev.v0"] = {"class": CLASSES["includes"], "args": {"samples_jsonl": "qa/samples.jsonl"}}
+    data["strange.dev.v0"] = {"class": "evals.elsuite.lambada:Lambada", "args": {"samples_jsonl": "qa/samples.jsonl"}}
+    path.write_text(yaml.safe_dump(data))
+    code, report = run(capsys, "import", "registry", "--output", "imported")
+    assert code == 1
+    why = "class 'Lambada' has no counterpart; write a custom grader"
+    assert not_mapped(report) == [("eval Lambada 'strange.dev.v0'", why)]
+    suite = yaml.safe_load((project / "imported" / "suite.yaml").read_text())
+    assert {name: grader["when"] for name, grader in suite["graders"].items()} == {
+        "qa.dev.v0: accuracy": {"tag": "qa.dev.v0"},
+        "other.dev.v0: accuracy": {"tag": "other.dev.v0"},
+    }
+    rows = [{"id": f"{name}.dev.0", "text": "It is Paris"} for name in ("qa", "other", "strange")]
+    (project / "imported" / "recorded.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    target = {"kind": "replay", "responses": "recorded.jsonl"}
+    (project / "imported" / "replay.yaml").write_text(yaml.safe_dump({**suite, "target": target}))
+    _, done = run(capsys, "run", "imported/replay.yaml")
+    graders = done["summary"]["graders"]
+    assert {name: (one["passed"], one["failed"]) for name, one in graders.items()} == {
+        "qa.dev.v0: accuracy": (0, 1),
+        "other.dev.v0: accuracy": (1, 0),
+    }
+
+
+class TestHostileRegistries:
+    @pytest.mark.parametrize(
+        ("named", "why"),
+        [
+            ("../../outside.jsonl", "is outside the registry's folder"),
+            ("/etc/passwd", "is outside the registry's folder"),
+            ("link.jsonl", "is outside the registry's folder"),
+            ("missing.jsonl", "is not in the registry's data; download the data"),
+            ("https://example.com/samples.jsonl", "is an address; download it into the registry's data"),
+            ("a\0b", "names no samples_jsonl"),
+            (["x"], "names no samples_jsonl"),
+            ("lfs.jsonl", "is a pointer of Git LFS; run git lfs pull --include=lfs.jsonl"),
+        ],
+    )
+    def test_samples_are_only_read_from_the_registry(
+        self, project: Path, capsys: pytest.CaptureFixture[str], named: object, why: str
+    ) -> None:
+        (project / "outside.jsonl").write_text(json.dumps(sample("secret", "secret")))
+        write_registry(project / "registry", "match", [], samples_jsonl=named)
+        data = project / "registry" / "data"
+        (data / "link.jsonl").symlink_to(project / "outside.jsonl")
+        (data / "lfs.jsonl").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+        assert run_command(["import", "registry", "--output", "imported"]) == 2
+        assert why in capsys.readouterr().err
+        assert not (project / "imported").exists()
+
+    def test_samples_that_cannot_be_read_are_reported(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        strange = [
+            "{",
+            "[" * 100_000,
+            {"ideal": "x"},
+            {"input": "?"},
+            {"input": [{"role": "tool", "content": "x"}], "ideal": "x"},
+            {"input": [{"role": "user", "content": [{"type": "image_url"}]}], "ideal": "x"},
+            {"input": [], "ideal": "x"},
+        ]
+        write_registry(project / "registry", "match", [sample("Capital?", "Paris"), *strange])
+        code, report = run(capsys, "import", "registry", "--output", "imported")
+        assert code == 1
+        places = {place for item in report["items"] if item["state"] == "not mapped" for place in item["places"]}
+        assert places == {f"samples.jsonl:{number}" for number in range(2, 9)}
+        assert len((project / "imported" / "cases.jsonl").read_text().splitlines()) == 1
+
+    @pytest.mark.parametrize(
+        ("changes", "why"),
+        [
+            ({"choice_scores": None}, "its choices Y, N have no choice_scores; add a score for each"),
+            ({"choice_scores": {"Y": "high", "N": 0}}, "choice_scores {"),
+            ({"choice_scores": {"Y": 1}}, "choice_scores {'Y': 1} do not have all choices ['Y', 'N']"),
+            ({"choice_strings": "from_n_abc"}, "chooses among several completions; use a pairwise judge"),
+            ({"prompt": "{completion.__class__}"}, "its prompt has the placeholder 'completion.__class__'"),
+            ({"prompt": "{completion!r}"}, "its prompt has the placeholder 'completion'"),
+            ({"prompt": "{"}, "its prompt is not a valid format: "),
+            ({"prompt": "nothing"}, "its prompt shows neither the sample nor the completion"),
+            ({"prompt": None}, "has no input: None"),
+            ({"input_outputs": {"a": "b", "c": "d"}}, "judges several completions"),
+        ],
+    )
+    def test_a_judge_that_has_no_counterpart_is_reported(
+        self, project: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, Any], why: str
+    ) -> None:
+        write_registry(project / "registry", "graded", [sample("?", "x", criteria="c")], modelgraded_spec="closedqa")
+        (project / "registry" / "modelgraded" / "closedqa.yaml").write_text(
+            yaml.safe_dump({"closedqa": CLOSED_QA | changes})
+        )
+        code, report = run(capsys, "import", "registry", "--output", "imported")
+        assert code == 1
+        assert not_mapped(report)[0][1].startswith(why)
+        assert len((project / "imported" / "cases.jsonl").read_text().splitlines()) == 1
+
+    def test_a_sample_without_a_value_that_the_judge_sees(
+        self, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        samples = [sample("?", "x", criteria="c"), sample("?", "x")]
+        write_registry(project / "registry", "graded", samples, modelgraded_spec="../modelgraded/closedqa")
+        code, report = run(capsys, "import", "registry", "--output", "imported")
+        why = "modelgraded_spec '../modelgraded/closedqa' is not in the registry's folder modelgraded"
+        assert (code, not_mapped(report)[0][1]) == (1, why)
+        write_registry(project / "registry", "graded", samples, modelgraded_spec="closedqa")
+        code, report = run(capsys, "import", "registry", "--output", "again")
+        why = "has no criteria, which the prompt of the judge shows; add it to the sample"
+        assert (code, not_mapped(report)) == (1, [("sample", why)])
+
+    def test_yaml_that_grows_without_end(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = write_registry(project / "registry", "match", [sample("?", "x")])
+        bomb = "a: &a [x, x]\n" + "".join(
+            f"{b}: &{b} [*{a}, *{a}]\n"
+            for a, b in zip("abcdefghijklmnopqrstuvwxy", "bcdefghijklmnopqrstuvwxyz", strict=True)
+        )
+        (path.parent / "bomb.yaml").write_text(bomb)
+        _, report = run(capsys, "import", "registry", "--output", "imported")
+        assert [what for what, _ in not_mapped(report)] == ["file"]
