@@ -130,13 +130,29 @@ test("a difference within a grader's noise counts as same, and its scores still 
 });
 
 test("cases that are not listed are counted too", () => {
-  expect(countsFor(comparison(), "b")).toEqual({ improved: 0, worse: 2, mixed: 0, same: 3, missing: 1, edited: 1 });
+  expect(countsFor(comparison(), "b")).toEqual({
+    improved: 0,
+    worse: 2,
+    mixed: 0,
+    same: 3,
+    missing: 1,
+    edited: 1,
+    not_applicable: 0,
+  });
   const many = comparison({
     cases_omitted: 9,
     case_counts: { improved: 1, worse: 2, mixed: 1, same: 10, missing: 1, edited: 1 },
   });
   expect(countsFor(many, "").same).toBe(10);
-  expect(countsFor(many, "a")).toEqual({ improved: 2, worse: 1, mixed: 0, same: 3, missing: 1, edited: 0 });
+  expect(countsFor(many, "a")).toEqual({
+    improved: 2,
+    worse: 1,
+    mixed: 0,
+    same: 3,
+    missing: 1,
+    edited: 0,
+    not_applicable: 0,
+  });
 });
 
 test("a difference shows its sign, even if it is very small", () => {
