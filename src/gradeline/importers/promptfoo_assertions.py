@@ -34,7 +34,7 @@ from gradeline.importers.promptfoo_types import (
     rendered,
 )
 from gradeline.importers.report import ImportReport, item_name
-from gradeline.model import quote
+from gradeline.model import clean_text, quote
 
 CLAIMED_TYPES = frozenset((*RULES, *GRADERS))
 """The types of assertions that are mapped."""
@@ -267,7 +267,7 @@ class _Reader:
             weight=self._weight(data),
             metric=self._metric(data),
             config=rendered_config,
-            provider=data.get("provider"),
+            provider=rendered(data.get("provider"), {}),
             rubric_prompt=data.get("rubricPrompt"),
             transform=_text(data, "transform"),
             context_transform=_text(data, "contextTransform"),
@@ -364,7 +364,7 @@ def _text(data: Mapping[str, object], key: str) -> str | None:
     value = data.get(key)
     if value is not None and not isinstance(value, str):
         raise NotMappedError(f"has the {key} {quote(value, 60)}; write it as text")
-    return value
+    return None if value is None else clean_text(value).text
 
 
 def _require_check(check: Mapping[str, object]) -> None:

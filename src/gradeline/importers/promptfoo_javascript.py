@@ -41,6 +41,13 @@ def translate(code: str, variables: Mapping[str, object], config: Mapping[str, o
     return _Translator(known).condition(parse_expression(body), negated=False)
 
 
+class _JsonValue(NamedTuple):
+    """A value in ``JSON.parse(output)``: its JMESPath, and that of what the code throws on if it is null."""
+
+    path: str
+    holder: str | None
+
+
 class _Text(NamedTuple):
     """The output, with the changes that the code makes to it."""
 
@@ -66,23 +73,39 @@ class _Translator:
     def __init__(self, known: Mapping[str, object]) -> None:
         self._known = known
         self._rules = 0
+        self._steps = 0
+        """The most steps of a path in JSON: with two of them the code may throw where JSON is valid."""
 
-    def condition(self, node: Node, *, negated: bool) -> Rule:
-        """The rule for a condition. Negation is pushed inside, because a rule on a missing value never holds."""
+    def condition(self, node: Node, *, negated: bool, truthy: bool = False) -> Rule:
+        """The rule for a condition. Negation is pushed inside, because a rule on a missing value never holds.
+
+        ``truthy`` says that a value that is no boolean counts as one here.
+        """
         self._rules += 1
         if self._rules > _MAX_RULES:
             raise NotTranslatedError(f"more than {_MAX_RULES} conditions")
         if isinstance(node, Not):
-            return self.condition(node.operand, negated=not negated)
+            return self.condition(node.operand, negated=not negated, truthy=True)
         if isinstance(node, Binary) and node.operator in ("&&", "||"):
             combined = "all" if (node.operator == "&&") is not negated else "any"
-            parts = [self.condition(part, negated=negated) for part in (node.left, node.right)]
+            parts = [self.condition(part, negated=negated, truthy=truthy) for part in (node.left, node.right)]
+            if combined == "any":
+                self._require_same_errors(node.left, node.right)
             return {combined: [rule for part in parts for rule in _within(part, combined)]}
         if isinstance(node, Binary):
             return self._comparison(node, negated)
         if isinstance(node, Call):
+            if not truthy and isinstance(node.callee, Member) and node.callee.name == "match":
+                raise NotTranslatedError("a list of matches, which promptfoo takes for no verdict")
             return self._call(node, negated)
         raise NotTranslatedError("a value that is no condition")
+
+    def _require_same_errors(self, first: Node, second: Node) -> None:
+        """Of two alternatives the first must not throw where the second holds: a rule would not notice it."""
+        while isinstance(second, Not) or (isinstance(second, Binary) and second.operator in ("&&", "||")):
+            second = second.operand if isinstance(second, Not) else second.left  # what is evaluated first
+        if _parses(first) and (not _parses(second) or self._steps > 1):
+            raise NotTranslatedError("an alternative to code that throws")
 
     def _call(self, node: Call, negated: bool) -> Rule:
         callee = node.callee
@@ -95,9 +118,14 @@ class _Translator:
             return _negate(self._matches(callee.object, argument), negated)
         if callee == Member(Name("Array"), "isArray"):
             return self._json_type(argument, "array", negated)
-        path = self._json_path(callee.object)
-        if path is not None and callee.name == "includes":
-            return _json(path, "contains", self._value(argument), negated)
+        value = self._json_value(callee.object)
+        if value is not None and callee.name == "includes":
+            listed = f"type({value.path}) == 'array' || type({value.path}) == 'string'"
+            rule: Rule = {"condition": "json", "path": listed, "value": True}
+            found: Rule = {"condition": "json", "path": value.path, "operator": "contains"}
+            self._steps += 1
+            found["value"] = self._string(argument)
+            return {"all": [dict(_JSON_ONLY), rule, _negate(found, negated)]}
         text = self._text(callee.object)
         if callee.name == "match" and isinstance(argument, Regex):
             return _negate(_pattern_rule(argument, text), negated)
@@ -118,17 +146,20 @@ class _Translator:
         for item in items.items:
             inner = _Translator({**self._known, argument.parameter: self._value(item)})
             inner._rules = self._rules
-            rules.append(inner.condition(argument.body, negated=negated))
+            rules.append(inner.condition(argument.body, negated=negated, truthy=True))
             self._rules = inner._rules
+            self._steps = max(self._steps, inner._steps)
+        if combined == "any":
+            self._require_same_errors(argument.body, argument.body)
         return {combined: rules}
 
     def _comparison(self, node: Binary, negated: bool) -> Rule:
         left, right, operator = node.left, node.right, node.operator
         if self._is_constant(left):
             left, right, operator = right, left, _MIRRORED.get(operator, operator)
-        path = self._compared_path(left)
-        if negated and operator in _ORDERS and path is not None:  # not the opposite: a missing value has no order
-            return _json(path, _ORDERS[operator], self._number(right), negated=True)
+        value = self._compared_value(left)
+        if negated and operator in _ORDERS and value is not None:  # not the opposite: a missing value has no order
+            return _json(value, _ORDERS[operator], self._number(right), negated=True)
         operator = _OPPOSITE[operator] if negated else operator
         for compare in (self._compare_length, self._compare_position, self._compare_type, self._compare_json):
             rule = compare(left, operator, right)
@@ -146,7 +177,7 @@ class _Translator:
         return self._call(node, negated)
 
     def _compare_length(self, left: Node, operator: str, right: Node) -> Rule | None:
-        if not isinstance(left, Member) or left.name != "length" or self._json_path(left.object) is not None:
+        if not isinstance(left, Member) or left.name != "length" or self._json_value(left.object) is not None:
             return None
         number = self._number(right)
         measured = self._measured(left.object, number, operator)
@@ -199,7 +230,7 @@ class _Translator:
         """``output.indexOf(x) !== -1`` and its other forms."""
         if not isinstance(left, Call) or not isinstance(left.callee, Member) or len(left.arguments) != 1:
             return None
-        if left.callee.name not in ("indexOf", "search") or self._json_path(left.callee.object) is not None:
+        if left.callee.name not in ("indexOf", "search") or self._json_value(left.callee.object) is not None:
             return None
         forms = {("!==", -1): True, ("!=", -1): True, (">", -1): True, (">=", 0): True}
         forms |= {("===", -1): False, ("==", -1): False, ("<", 0): False, ("<=", -1): False}
@@ -222,33 +253,38 @@ class _Translator:
         return self._json_type(left.operand, name, operator.startswith("!"))
 
     def _json_type(self, node: Node, name: str, negated: bool) -> Rule:
-        path = self._json_path(node)
-        if path is None:
+        value = self._json_value(node)
+        if value is None:
             raise NotTranslatedError("the type of a value that is not in the JSON")
-        rule: Rule = {"condition": "json", "path": f"type({path})", "value": name}
-        return {"all": [dict(_JSON_ONLY), _negate(rule, negated)]}
+        rule: Rule = {"condition": "json", "path": f"type({value.path})", "value": name}
+        return {"all": [dict(_JSON_ONLY), *_exists(value.holder), _negate(rule, negated)]}
 
     def _compare_json(self, left: Node, operator: str, right: Node) -> Rule | None:
-        path = self._compared_path(left)
-        if path is None:
+        found = self._compared_value(left)
+        if found is None:
             return None
         value = self._value(right)
         if value is None:
-            return _json_exists(path, operator)
+            return _json_null(found, operator)
         if operator in _ORDERS:
-            return _json(path, _ORDERS[operator], self._number(right), negated=False)
-        return _json(path, "equals", value, negated=operator.startswith("!"))
+            return _json(found, _ORDERS[operator], self._number(right), negated=False)
+        if operator in ("==", "!="):
+            raise NotTranslatedError("a comparison that converts types")
+        return _json(found, "equals", value, negated=operator.startswith("!"))
 
-    def _compared_path(self, node: Node) -> str | None:
-        """As `_json_path`, also for the length of such a value."""
-        path = self._json_path(node)
-        if path is None and isinstance(node, Member) and node.name == "length":
-            inner = self._json_path(node.object)
-            return None if inner is None else f"length({inner})"
-        return path
+    def _compared_value(self, node: Node) -> _JsonValue | None:
+        """As `_json_value`, also for the length of such a value."""
+        value = self._json_value(node)
+        if value is None and isinstance(node, Member) and node.name == "length":
+            inner = self._json_value(node.object)
+            if inner is not None:
+                self._steps += 1
+                sized = f"[{inner.path}][?type(@) == 'array' || type(@) == 'string'].length(@) | [0]"
+                return _JsonValue(sized, inner.path)
+        return value
 
-    def _json_path(self, node: Node) -> str | None:
-        """The JMESPath of a value in ``JSON.parse(output)``; None if the node is something else."""
+    def _json_value(self, node: Node) -> _JsonValue | None:
+        """A value in ``JSON.parse(output)``; None if the node is something else."""
         steps: list[str | int] = []
         while isinstance(node, Member):
             steps.append(node.name)
@@ -260,7 +296,8 @@ class _Translator:
             raise NotTranslatedError("JSON in a changed text")
         if steps and steps[0] == "length":
             return None
-        return json_path(steps[::-1])
+        self._steps = max(self._steps, len(steps))
+        return _JsonValue(json_path(steps[::-1]), json_path(steps[:0:-1]) if steps else None)
 
     def _text(self, node: Node) -> _Text:
         """The output with changes; `NotTranslatedError` for any other value."""
@@ -336,21 +373,59 @@ def json_path(steps: Sequence[str | int]) -> str:
     return "".join(parts).removeprefix(".") or "@"
 
 
+_SPACES = r"\s\v\p{Z}\x{feff}"
+"""What is whitespace in a pattern of JavaScript, within brackets."""
+_LINE_ENDS = r"\n\r\x{2028}\x{2029}"
+_PATTERN_PART = re.compile(r"\\u\{?([0-9A-Fa-f]{4})\}?|\\(.)|(\[\^?)|(\])|(\.)|(\(\?<(?![=!]))", re.DOTALL)
+
+
 def re2_pattern(pattern: str, flags: str = "") -> str:
     """A JavaScript pattern in RE2's syntax; `NotTranslatedError` if RE2 has no equal one."""
     if set(flags) - set("dgimsuvy"):
         raise NotTranslatedError(f"the flags {flags!r}")
-    if re.search(r"\\(?:c|0|k|p)|\[\^?\]", pattern):
+    lines = "m" in flags and re.search(r"[\^$]", pattern)  # RE2 knows no other ends of lines than \n
+    if lines or re.search(r"\\(?:c|0|k|p|P|B)|\[\^?\]", pattern):
         raise NotTranslatedError("a part of a pattern that RE2 does not have")
-    written = re.sub(r"\\u\{?([0-9A-Fa-f]{4})\}?", r"\\x{\1}", pattern).replace("(?<", "(?P<")
-    written = written.replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")
-    inline = "".join(flag for flag in "ims" if flag in flags)
+    written = _re2_parts(pattern, any_dot="s" in flags)
+    inline = "".join(flag for flag in "is" if flag in flags)
     written = f"(?{inline}){written}" if inline else written
     try:
         compile_pattern(written)
     except PatternError:
         raise NotTranslatedError("a pattern that RE2 does not support") from None
     return written
+
+
+def _re2_parts(pattern: str, *, any_dot: bool) -> str:
+    """The pattern with the parts that have another meaning in RE2 written out."""
+    inside = False
+
+    def replaced(match: re.Match[str]) -> str:
+        nonlocal inside
+        code, escaped, opening, closing, dot, group = match.groups()
+        if code is not None:
+            return f"\\x{{{code}}}"
+        if escaped == "s":
+            return _SPACES if inside else f"[{_SPACES}]"
+        if escaped == "S":
+            if inside:
+                raise NotTranslatedError(r"\S in brackets")
+            return f"[^{_SPACES}]"
+        if escaped == "/":
+            return "/"
+        if escaped is not None:
+            return match[0]
+        if opening is not None:
+            found, inside = (r"\[" if inside else opening), True
+            return found + (opening[1:] if found == r"\[" else "")
+        if closing is not None:
+            inside = False
+            return closing
+        if dot is not None:
+            return dot if inside or any_dot else f"[^{_LINE_ENDS}]"
+        return match[0] if inside or group is None else "(?P<"
+
+    return _PATTERN_PART.sub(replaced, pattern)
 
 
 def _splitting_pattern(pattern: Regex) -> str:
@@ -389,6 +464,8 @@ def _any_equal(values: list[str], text: _Text, negated: bool) -> Rule:
         raise NotTranslatedError("an empty list")
     sensitive = {_case_sensitive(text, value) for value in values} == {True}
     if text.trimmed:
+        if any(value != value.strip() for value in values):
+            raise NotTranslatedError("whitespace at the end of a trimmed text")
         found = "|".join(re.escape(value) for value in values)
         case = "" if sensitive else "(?i)"
         pattern = rf"{case}\A{_SPACE}(?:{found}){_SPACE}\z"
@@ -409,22 +486,34 @@ def _negate(rule: Rule, negated: bool) -> Rule:
     return {**rule, "negate": True} if negated else rule
 
 
-def _json(path: str, operator: str, value: object, negated: bool) -> Rule:
+def _json(found: _JsonValue, operator: str, value: object, negated: bool) -> Rule:
     """A comparison of a value in the JSON. Negated it also holds for a missing value, as in JavaScript."""
     if is_reference(value):
         raise NotTranslatedError("a text that a rule reads as a reference")
-    rule: Rule = {"condition": "json", "path": path, "operator": operator, "value": value}
+    rule: Rule = {"condition": "json", "path": found.path, "operator": operator, "value": value}
     if negated:
-        missing: Rule = {"condition": "json", "path": path, "operator": "exists", "value": False}
+        missing: Rule = {"condition": "json", "path": found.path, "operator": "exists", "value": False}
         rule = {"any": [missing, {**rule, "negate": True}]}
-    return {"all": [dict(_JSON_ONLY), rule]}
+    return {"all": [dict(_JSON_ONLY), *(_exists(found.holder) if negated else ()), rule]}
 
 
-def _json_exists(path: str, operator: str) -> Rule:
+def _json_null(found: _JsonValue, operator: str) -> Rule:
     if operator not in ("==", "!="):
         raise NotTranslatedError("a comparison with null or undefined")
-    rule: Rule = {"condition": "json", "path": path, "operator": "exists", "value": operator == "!="}
-    return {"all": [dict(_JSON_ONLY), rule]}
+    rule: Rule = {"condition": "json", "path": found.path, "operator": "exists", "value": operator == "!="}
+    return {"all": [dict(_JSON_ONLY), *_exists(found.holder), rule]}
+
+
+def _exists(holder: str | None) -> list[Rule]:
+    """The rule that the code does not throw because of a null."""
+    return [] if holder is None else [{"condition": "json", "path": holder, "operator": "exists"}]
+
+
+def _parses(node: object) -> bool:
+    """Whether the code may throw, because it parses JSON."""
+    if node == Name("JSON"):
+        return True
+    return isinstance(node, tuple) and any(map(_parses, node))
 
 
 def _bounds(operator: str, number: float) -> tuple[int | None, int | None]:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from gradeline.importers.promptfoo_files import SourceFolder
 from gradeline.importers.promptfoo_templates import TemplateError, parse_template, render
-from gradeline.model import quote
+from gradeline.model import clean_text, quote
 from gradeline.model.grade import PASS_SCORE
 
 TYPES = frozenset(
@@ -147,12 +147,15 @@ def number_of(value: object, what: str) -> float:
 
 
 def rendered(value: object, variables: Mapping[str, object], depth: int = 0) -> object:
-    """A value with the templates in its strings rendered; `NotMappedError` for templates that are not supported."""
+    """A value with the templates in its strings rendered, and characters replaced that cannot be stored.
+
+    `NotMappedError` for templates that are not supported.
+    """
     if depth > MAX_DEPTH:
         raise NotMappedError(f"has a value that is nested more than {MAX_DEPTH} levels deep; write a flatter one")
     if isinstance(value, str):
         try:
-            return render(parse_template(value), variables)
+            return clean_text(render(parse_template(value), variables)).text
         except TemplateError as error:
             raise NotMappedError(f"has a template that {error}; write the value out") from None
     if isinstance(value, Mapping):
