@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from gradeline.cli.commands import run_command
+from gradeline.store import open_storage
 from gradeline.testing.fake_judge import FakeJudge, Truth
 
 CLASSES = {
@@ -313,3 +314,135 @@ class TestHostileRegistries:
         (path.parent / "bomb.yaml").write_text(bomb)
         _, report = run(capsys, "import", "registry", "--output", "imported")
         assert [what for what, _ in not_mapped(report)] == ["file"]
+
+
+def event(number: int, kind: str, **data: object) -> dict[str, Any]:
+    own = {"run_id": "r1", "event_id": number, "sample_id": f"qa.dev.{number}", "type": kind, "data": data}
+    return {**own, "created_by": "", "created_at": "2023-04-17 22:10:13.127375+00:00"}
+
+
+def write_log(
+    path: Path,
+    kind: str,
+    *events: dict[str, Any],
+    model: str = "gpt-4",
+    complete: bool = True,
+    name: str = "qa.dev.v0",
+    **args: object,
+) -> None:
+    spec = {
+        "completion_fns": [model],
+        "eval_name": name,
+        "base_eval": "qa",
+        "split": "dev",
+        "run_config": {
+            "eval_spec": {"cls": CLASSES.get(kind, kind), "args": {"samples_jsonl": "qa/samples.jsonl", **args}}
+        },
+        "created_by": "",
+        "run_id": "r1",
+        "created_at": "2023-04-17 22:08:21.904498",
+    }
+    last = [{"final_report": {"accuracy": 0.5}}] if complete else []
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [{"spec": spec}, *events, *last]))
+
+
+def match_events(number: int, prompt: object, sampled: object, expected: object, correct: bool) -> list[dict[str, Any]]:
+    return [
+        event(number, "sampling", prompt=prompt, sampled=sampled, usage={"prompt_tokens": 9, "completion_tokens": 2}),
+        event(number, "match", correct=correct, expected=expected, picked=None, sampled=sampled),
+    ]
+
+
+class TestLogs:
+    """Logs of oaieval."""
+
+    @pytest.mark.parametrize(
+        ("kind", "args", "ideal", "answer", "verdict"), [row for row in RECORDED if row[0] != "valid"]
+    )
+    def test_the_suite_gives_the_logged_verdict_again(
+        self,
+        project: Path,
+        capsys: pytest.CaptureFixture[str],
+        kind: str,
+        args: dict[str, object],
+        ideal: object,
+        answer: str,
+        verdict: tuple[float, bool],
+    ) -> None:
+        raw = event(0, "raw_sample", **sample("Capital?", ideal))
+        sampled = event(0, "sampling", prompt="Capital?", sampled=[answer])
+        metrics = event(0, "metrics", accuracy=verdict[0])
+        write_log(project / "log.jsonl", kind, raw, sampled, metrics, **args)
+        code, report = run(capsys, "import", "log.jsonl", "--output", "imported")
+        assert (code, report["kind"], not_mapped(report)) == (0, "openai-evals", [])
+        _, shown = run(capsys, "show", report["runs"][0])
+        assert shown["summary"]["graders"]["accuracy"]["mean"] == verdict[0]
+        _, again = run(capsys, "run", "imported/suite.yaml")
+        summary = again["summary"]["graders"]["accuracy"]
+        assert (summary["mean"], summary["passed"]) == (verdict[0], int(verdict[1]))
+
+    def test_two_logs_of_an_eval_are_compared(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        first = [
+            *match_events(0, "France?", "Paris", "Paris", True),
+            *match_events(1, "Italy?", "Milan", "Rome", False),
+        ]
+        second = [*match_events(1, "Italy?", "Rome", "Rome", True), *match_events(0, "France?", "Paris", "Paris", True)]
+        write_log(project / "logs" / "a.jsonl", "match", *first)
+        write_log(project / "logs" / "b.jsonl", "match", *second, model="gpt-5")
+        code, report = run(capsys, "import", "logs", "--output", "imported")
+        assert (code, len(report["runs"])) == (0, 2)
+        _, compared = run(capsys, "compare", *report["runs"])
+        accuracy = compared["graders"]["accuracy"]
+        assert (accuracy["baseline"], accuracy["candidate"]) == (0.5, 1.0)
+        _, regraded = run(capsys, "regrade", report["runs"][0])
+        assert regraded["summary"]["graders"]["accuracy"]["mean"] == 0.5
+        _, shown = run(capsys, "show", report["runs"][1])
+        assert (shown["run"]["variant"], shown["run"]["started_at"]) == ("gpt-5", "2023-04-17T22:08:21.904498Z")
+
+    def test_a_log_that_was_cut_off_is_an_incomplete_run(
+        self, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        events = match_events(0, "France?", "Paris", "Paris", True)
+        write_log(project / "log.jsonl", "match", *events, complete=False)
+        with (project / "log.jsonl").open("a") as file:
+            file.write('{"run_id": "r1", "sample_id": "qa.dev.1", "type": "samp')
+        code, report = run(capsys, "import", "log.jsonl", "--output", "imported")
+        assert (code, [what for what, _ in not_mapped(report)]) == (1, ["row"])
+        with open_storage(".gradeline/store.db") as storage:
+            stored = storage.find_run(report["runs"][0])
+        why = "the log has no final report: the run did not end"
+        assert (stored.status, stored.error_message) == ("failed", why)
+
+    def test_what_the_log_does_not_have_is_reported(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        failed = event(1, "error", type="RateLimitError", message="too many requests")
+        graded = [
+            event(0, "sampling", prompt="?", sampled="x"),
+            event(0, "sampling", prompt="Is x right?", sampled="5"),
+            event(0, "metrics", choice="5", score=5.0),
+        ]
+        write_log(project / "log.jsonl", "graded", *graded, failed, modelgraded_spec="closedqa")
+        code, report = run(capsys, "import", "log.jsonl", "--output", "imported")
+        assert code == 1
+        assert [what for what, _ in not_mapped(report)] == [
+            "eval ModelBasedClassify 'qa.dev.v0'",
+            "metric 'score'",
+            "sample",
+        ]
+        answers = [json.loads(line) for line in (project / "imported" / "answers.jsonl").read_text().splitlines()]
+        assert [answer["response"]["text"] for answer in answers] == ["x"]
+        _, shown = run(capsys, "show", report["runs"][0])
+        score = shown["summary"]["graders"]["score"]
+        assert (score["scored"], score["errors"]) == (0, 1)
+
+    def test_a_log_next_to_the_registry_is_imported_on_its_own(
+        self, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write_registry(project / "registry", "match", [sample("France?", "Paris")])
+        write_log(project / "registry" / "log.jsonl", "match", *match_events(0, "France?", "Paris", "Paris", True))
+        _, report = run(capsys, "import", "registry", "--output", "imported")
+        why = "import it on its own; its cases have the same ids as those of the registry"
+        assert not_mapped(report) == [("log", why)]
+        _, report = run(capsys, "import", "registry/log.jsonl", "--output", "again")
+        ids = [json.loads((project / folder / "cases.jsonl").read_text())["id"] for folder in ("imported", "again")]
+        assert ids == ["qa.dev.0", "qa.dev.0"]

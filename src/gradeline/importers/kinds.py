@@ -129,7 +129,7 @@ _KINDS = (
     ImportKind(
         "openai-evals",
         "gradeline.importers.openai_evals",
-        "exports of OpenAI's hosted evals, or their folder; the registry of the repository openai/evals",
+        "exports of OpenAI's hosted evals, or their folder; registry and logs of the repository openai/evals",
     ),
     ImportKind("lm-eval", "gradeline.importers.lm_eval", "samples_*.jsonl of lm-evaluation-harness, or their folder"),
     ImportKind(

@@ -1,4 +1,4 @@
-"""Exports of OpenAI's hosted evals, and evals of the registry of the repository openai/evals.
+"""Exports of OpenAI's hosted evals, and the registry and logs of the repository openai/evals.
 
 Each hosted run becomes a stored run with its grades; the testing criteria become graders of a suite that grades the
 recorded samples again.
@@ -26,7 +26,7 @@ from gradeline.compat.openai_evals import (
     whole_variable,
 )
 from gradeline.errors import ConfigError, MissingDataError, Problem
-from gradeline.importers import openai_registry
+from gradeline.importers import openai_logs, openai_registry
 from gradeline.importers.grades import imported_grade
 from gradeline.importers.kinds import ImportOptions, Source
 from gradeline.importers.openai_export import (
@@ -59,8 +59,8 @@ _NOT_AN_ANSWER = re.compile(r"reference|expected|correct|ideal|truth|gold|label|
 
 
 def matches(source: Source) -> bool:
-    """Whether the source is part of an export, or of the registry."""
-    if openai_registry.matches(source):
+    """Whether the source is part of an export, of the registry, or a log."""
+    if openai_registry.matches(source) or openai_logs.matches(source):
         return True
     if source.path.is_dir():
         return any(_is_hosted_file(Source(file)) for file in files_of(source.path)[:_LOOKED_AT])
@@ -74,7 +74,13 @@ def _is_hosted_file(source: Source) -> bool:
 def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
     """Store a run for each graded run, and write a suite that grades the recorded responses again."""
     if openai_registry.matches(source):
+        for log in openai_logs.log_files(source.path):
+            why = "import it on its own; its cases have the same ids as those of the registry"
+            output.report.not_mapped(log.name, "log", why)
         openai_registry.read(source, options, output)
+        return
+    if openai_logs.matches(source):
+        openai_logs.read(source, options, output)
         return
     export = Export(files_of(source.path), output.report)
     if not export.evals and not export.runs:

@@ -327,7 +327,7 @@ def response_of(sample: Mapping[str, Any]) -> Response:
     return Response(
         text=answers[-1] if answers else "",
         trajectory=Trajectory((turn,)),
-        usage=_usage(sample.get("usage", sample.get("token_usage"))),
+        usage=usage_of(sample.get("usage", sample.get("token_usage"))),
         stop_reason=clean_text(reason).text if isinstance(reason, str) else None,
     )
 
@@ -361,7 +361,8 @@ def _failed(error: Mapping[str, Any]) -> Response:
     return failed_response(kind, ": ".join(filter(None, (code, message))) or quote(dict(error)))
 
 
-def _usage(value: object) -> Usage | None:
+def usage_of(value: object) -> Usage | None:
+    """The tokens of a call; None if they are unknown."""
     given = value if isinstance(value, Mapping) else {}
     usage = Usage(
         _count(given.get("prompt_tokens", given.get("input_tokens"))),

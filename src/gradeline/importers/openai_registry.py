@@ -52,8 +52,8 @@ class RegistryEval(NamedTuple):
     kind: str
     """The name of the class, such as Match."""
     args: Mapping[str, Any]
-    folder: Path
-    """The folder that has ``data`` and ``modelgraded``."""
+    folder: Path | None
+    """The folder that has ``data`` and ``modelgraded``; None if it is not known."""
 
     @property
     def prefix(self) -> str:
@@ -196,18 +196,13 @@ class RegistryImport:
             prompt = case["metadata"].get("prompt", ())
             self._shapes[tuple(message["role"] for message in prompt)] = None
             self._cases += 1
-            self._output.add_case({**case, "metadata": _numbered(case["metadata"])})
+            self._output.add_case({**case, "metadata": numbered_messages(case["metadata"])})
             self._report.mapped(row.place, "sample", "case")
         for grader in graders:
             self._add_grader(spec, grader, what)
 
     def _add_grader(self, spec: RegistryEval, grader: RegistryGrader, what: str) -> None:
-        config = dict(grader.config)
-        if grader.function is not None:
-            path = f"graders/{grader.function}.py"
-            if path not in self._output.written:
-                self._output.write_file(path, registry_file(grader.function))
-            config["function"] = f"{path}:imported_grade"
+        config = write_grader(grader, self._output)
         several = len(self._evals) > 1
         if several:
             config["when"] = {"tag": spec.name}
@@ -237,7 +232,17 @@ class RegistryImport:
         return target
 
 
-def _numbered(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def write_grader(grader: RegistryGrader, output: ImportOutput) -> Config:
+    """The grader for the suite; its code is written if it needs any."""
+    if grader.function is None:
+        return dict(grader.config)
+    path = f"graders/{grader.function}.py"
+    if path not in output.written:
+        output.write_file(path, registry_file(grader.function))
+    return {**grader.config, "function": f"{path}:imported_grade"}
+
+
+def numbered_messages(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of a case, with the messages before the last one as values that a target can refer to."""
     data = {key: value for key, value in metadata.items() if key != "prompt"}
     for number, message in enumerate(metadata.get("prompt", ()), 1):
@@ -323,6 +328,8 @@ def _samples(spec: RegistryEval, argument: str) -> Path:
         raise NotMappedError(f"names no {argument}")
     if "://" in named:
         raise NotMappedError(f"{argument} {quote(named, 80)} is an address; download it into the registry's data")
+    if spec.folder is None:
+        raise NotMappedError("its folder is not known")
     for folder in (spec.folder / "data", spec.folder):
         place = folder / named
         with suppress(OSError):
@@ -398,6 +405,8 @@ def _judge(spec: RegistryEval) -> RegistryGrader:
 
 def _modelgraded_spec(spec: RegistryEval) -> Mapping[str, Any]:
     name = spec.args.get("modelgraded_spec", spec.args.get("modelgraded_spec_file"))
+    if spec.folder is None:
+        raise NotMappedError("the log does not have the prompt of the judge; import the eval's file of the registry")
     files = {path.stem: path for path in islice(sorted((spec.folder / "modelgraded").glob("*.yaml")), _MAX_SPECS)}
     for stem in [str(name), *files]:
         path = files.get(stem)
