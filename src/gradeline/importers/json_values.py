@@ -30,10 +30,17 @@ _LANGCHAIN_ROLES = {
 
 
 class JsonText(NamedTuple):
-    """The text of a value, and what is lost in it; empty if nothing is."""
+    """The text of a value."""
 
     text: str
     differs: str = ""
+    """How it differs from the value; empty if it does not."""
+    is_part: bool = False
+    """Whether the value has more than this text."""
+
+    def difference(self, rest: str) -> str:
+        """How the text differs from the value, and where the rest of the value is."""
+        return f"{self.differs}; {rest}" if self.is_part else self.differs
 
 
 def input_text(value: object) -> JsonText:
@@ -70,13 +77,9 @@ def _text_of(value: object, keys: tuple[str, ...], role: str) -> JsonText:
     messages = messages_of(value)
     texts = [message.content for message in messages if message.role == role and message.content.strip()]
     if texts:
-        return JsonText(texts[-1], _lost(messages, role))
+        others = sum(1 for message in messages if message.content.strip()) > 1
+        return JsonText(texts[-1], f"is the last message of the {role}" if others else "", others)
     return _found_in(value, keys, 0)
-
-
-def _lost(messages: tuple[Message, ...], role: str) -> str:
-    others = sum(1 for message in messages if message.content.strip()) - 1
-    return f"is the last message of the {role}; the other messages are in the metadata" if others else ""
 
 
 def _found_in(value: object, keys: tuple[str, ...], depth: int) -> JsonText:
@@ -90,7 +93,7 @@ def _found_in(value: object, keys: tuple[str, ...], depth: int) -> JsonText:
             key = next(iter(value))
         if key is not None:
             inner = _found_in(value[key], keys, depth + 1)
-            return inner if len(value) == 1 else JsonText(inner.text, f"is its {quote(key, 40)}; all of it is metadata")
+            return inner if len(value) == 1 else JsonText(inner.text, f"is its {quote(key, 40)}", is_part=True)
     if isinstance(value, bool | int | float):
         return JsonText(json_text(value))
     return JsonText(

@@ -190,7 +190,23 @@ def _usage(data: Mapping[str, Any]) -> Usage | None:
     except ValueError:
         cost = None
     cached = count(mapping(data.get("prompt_token_details")).get("cache_read"))
+    if read is None and written is None:
+        reported = _reported_usage(data)
+        read, written = count(reported.get("input_tokens")), count(reported.get("output_tokens"))
+        cached = count(mapping(reported.get("input_token_details")).get("cache_read"))
     return None if read is None and written is None and cost is None else Usage(read, written, cached, cost)
+
+
+def _reported_usage(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the client recorded: in the metadata, in the outputs, or in LangChain's message."""
+    outputs = mapping(decoded(data.get("outputs")))
+    metadata = mapping(mapping(decoded(data.get("extra"))).get("metadata"))
+    message: object = outputs.get("generations")
+    while isinstance(message, list) and message:
+        message = message[0]
+    inner = mapping(mapping(message).get("message"))
+    places = (metadata, outputs, mapping(inner.get("kwargs")), inner)
+    return next((found for place in places if (found := mapping(place.get("usage_metadata")))), {})
 
 
 def _digest(value: object) -> str:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from gradeline.errors import ConfigError, DataError, Problem
 from gradeline.importers.exported_objects import timestamp
-from gradeline.importers.json_values import ValuePath, decoded, expected_value, input_text, output_text
+from gradeline.importers.json_values import ValuePath, decoded, expected_value, input_text, messages_of, output_text
 from gradeline.importers.kinds import ImportOptions
 from gradeline.importers.output import ANSWERS, ImportedResult, ImportedRun, ImportOutput
 from gradeline.importers.report import ImportReport
@@ -24,6 +24,7 @@ _MAX_REASONS = 3
 _MAX_NAME = 120
 _MAX_KEY = 200
 _SAME_KEY = f"has an id that equals another one in its first {_MAX_KEY} characters; give it a shorter id"
+_IN_METADATA = "all of it is in the metadata"
 _PLACEHOLDER = {"kind": "http", "url": "http://127.0.0.1:9000/evaluate"}
 _NOT_EMPTY = {"kind": "custom-rules", "rules": [{"condition": "regex", "value": r"\S"}]}
 
@@ -118,8 +119,7 @@ class _TraceWriter:
                 root.place, "trace", "a failed call", "has no output, so there is nothing to grade"
             )
         else:
-            differs = "" if root.output is None else output_text(root.output).differs
-            self._item(root.place, "output", "response", differs)
+            self._item(root.place, "output", "response", _difference(root.output, response))
         return response
 
     def _case_of_trace(self, trace: Trace) -> Sample | None:
@@ -157,15 +157,17 @@ class _TraceWriter:
         try:
             found = input_text(self._input.find(item.input))
             expected = None if item.expected is None else expected_value(self._expected.find(item.expected))
-            metadata = clean_data({**item.metadata, **_structured("input", item.input)})
+            picked = output_text(item.expected)
+            kept = _structured("expected", item.expected) if picked.is_part else {}
+            metadata = clean_data({**item.metadata, **_structured("input", item.input), **kept})
         except (LookupError, DataError) as error:
             report.not_mapped(item.place, "case", str(error))
             return None
         if not found.text.strip():
             report.not_mapped(item.place, "case", "has no input; export the inputs too, or choose them with --input")
             return None
-        differs = output_text(item.expected).differs if expected is not None and self._expected.is_default else ""
-        self._item(item.place, "input", "input", found.differs, report)
+        differs = picked.difference(_IN_METADATA) if self._expected.is_default else ""
+        self._item(item.place, "input", "input", found.difference(_IN_METADATA), report)
         if expected is not None:
             self._item(item.place, "expected output", "ground_truth", differs, report)
         key = one_line(clean_text(item.id).text, _MAX_KEY)
@@ -215,6 +217,13 @@ class _TraceWriter:
         if self._has_sessions:
             suite["cluster"] = "metadata.session"
         self._output.write_suite(suite)
+
+
+def _difference(output: object, response: Response) -> str:
+    """How the text of a response differs from the recorded output."""
+    if output is None or (response.trajectory is not None and messages_of(output)):
+        return ""
+    return output_text(output).difference("the rest of it is left out")
 
 
 def _structured(name: str, value: object) -> dict[str, object]:

@@ -73,10 +73,10 @@ def _answer(root: Span, steps: Sequence[Span]) -> str | None:
 
 
 def _trajectory(root: Span, steps: Sequence[Span]) -> Trajectory | None:
-    """The messages and tool calls; None if the trace records neither calls of tools nor of models."""
+    """The messages and tool calls; None if neither the steps nor the output have any."""
     recorded = [step for step in (root, *steps) if step.kind in ("llm", "tool")]
     if not recorded:
-        return None
+        return _reported(root)
     executed = [step for step in recorded if step.kind == "tool"]
     ids = {_call_id(step) for step in executed}
     names = {step.name for step in executed}
@@ -84,6 +84,15 @@ def _trajectory(root: Span, steps: Sequence[Span]) -> Trajectory | None:
     for step in recorded:
         messages += _tool_messages(step) if step.kind == "tool" else _model_messages(step, ids, names)
     return Trajectory((tuple(messages),))
+
+
+def _reported(root: Span) -> Trajectory | None:
+    """The messages in the output that follow the last one of the user, if they use tools."""
+    messages = messages_of(root.output)
+    asked = max((number for number, message in enumerate(messages) if message.role == "user"), default=-1)
+    own = messages[asked + 1 :]
+    uses_tools = any(message.tool_calls or message.role == "tool" for message in own)
+    return Trajectory((own,)) if uses_tools else None
 
 
 def _tool_messages(step: Span) -> list[Message]:

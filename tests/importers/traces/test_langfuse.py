@@ -112,6 +112,45 @@ def test_a_trace_becomes_a_response_with_its_trajectory(exports: ExportProject) 
     assert case["metadata"]["release"] == "7"
 
 
+def test_messages_in_the_output_are_a_trajectory_if_no_step_is(exports: ExportProject) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Capital of Peru?"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "Lima", "tool_call_id": "1"},
+        {"role": "assistant", "content": "Lima."},
+    ]
+    exports.write("t.json", {**TRACE, "output": {"messages": messages}, "observations": [], "scores": []})
+    imported = exports.imports("t.json")
+    (record,) = exports.records(imported.report["runs"][0]).values()
+    (turn,) = record["response"]["trajectory"]["turns"]
+    assert [message["role"] for message in turn] == ["assistant", "tool", "assistant"]
+    assert record["response"]["text"] == "Lima."
+    assert "output" in imported.counts("mapped")
+
+
+def test_a_trace_without_steps_has_no_trajectory(exports: ExportProject) -> None:
+    exports.write("t.json", {**TRACE, "observations": [], "scores": []})
+    imported = exports.imports("t.json")
+    (record,) = exports.records(imported.report["runs"][0]).values()
+    assert record["response"]["trajectory"] is None
+
+
+def test_a_text_that_is_a_part_of_its_value_is_reported(exports: ExportProject) -> None:
+    item = {**ITEMS[0], "input": {"question": "q", "lang": "en"}, "expectedOutput": {"answer": "a", "source": "s"}}
+    trace = {**TRACE, "output": {"answer": "Paris", "confidence": 0.5}, "observations": [], "scores": []}
+    exports.write("export.jsonl", [item, trace])
+    imported = exports.imports("export.jsonl")
+    notes = imported.notes("approximated")
+    assert notes["input"] == "is its 'question'; all of it is in the metadata"
+    assert notes["expected output"] == "is its 'answer'; all of it is in the metadata"
+    assert notes["output"] == "is its 'answer'; the rest of it is left out"
+    metadata = imported.lines("cases.jsonl")[0]["metadata"]
+    assert (metadata["input"]["lang"], metadata["expected"]["source"]) == ("en", "s")
+
+
 def test_scores_of_people_are_labels_and_others_grades(exports: ExportProject) -> None:
     exports.write("trace-t1.json", TRACE)
     imported = exports.imports("trace-t1.json")
