@@ -1,7 +1,7 @@
 """Inspect itself, as a process of its own: it takes over the event loop, the terminal and warnings.
 
 ``write FOLDER``: logs of scripted models. ``kill FOLDER``: the log of a run whose process dies. ``read FILE...``: prints
-each log as Inspect reads it, as JSON.
+each log as Inspect reads it, as JSON. ``serve FOLDER``: prints what ``inspect view`` answers.
 """
 
 from __future__ import annotations
@@ -279,6 +279,18 @@ def read(paths: list[str]) -> None:
     sys.stdout.write(json.dumps({path: log_data(path) for path in paths}))
 
 
+def serve(folder: Path) -> None:
+    """What the server of ``inspect view`` answers about the logs of a folder."""
+    from fastapi.testclient import TestClient
+    from inspect_ai._view.fastapi_server import view_server_app
+
+    client = TestClient(view_server_app(default_dir=str(folder)))
+    logs = client.get("/logs").raise_for_status().json()
+    names = [log["name"] for log in logs["files"]]
+    headers = client.get("/log-headers", params={"file": names}).raise_for_status().json()
+    sys.stdout.write(json.dumps({"logs": logs, "headers": headers}))
+
+
 def log_data(path: str) -> dict[str, Any]:
     """What Inspect reads in a log, and whether it lists the file."""
     log = read_eval_log(path, resolve_attachments=True)
@@ -339,4 +351,4 @@ if __name__ == "__main__":
     if command == "read":
         read(arguments)
     else:
-        {"write": write, "kill": kill}[command](Path(arguments[0]))
+        {"write": write, "kill": kill, "serve": serve}[command](Path(arguments[0]))

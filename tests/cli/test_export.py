@@ -84,7 +84,7 @@ def test_records_are_the_default(folder: Path) -> None:
 def test_an_unknown_format_is_refused_with_the_known_ones(folder: Path) -> None:
     ran = export(folder, "--format", "xml")
     assert ran.code == 2
-    assert "'xml' is not one of 'jsonl', 'csv', 'parquet', 'junit', 'markdown', 'html'" in ran.err
+    assert "'xml' is not one of 'jsonl', 'csv', 'parquet', 'junit', 'markdown', 'html', 'inspect'" in ran.err
 
 
 def test_an_unknown_run_is_refused_and_leaves_no_file(folder: Path) -> None:
@@ -196,26 +196,30 @@ def put(storage: SqliteStorage, key: ResponseKey, answer: Response, sample: Samp
         storage.put_grade(GradeKey(*key, "exact"), grade, f"submission {case}")
 
 
-def test_parquet_to_a_pipe_equals_parquet_to_a_file(folder: Path) -> None:
-    pytest.importorskip("duckdb")
-    command = [COMMAND, "export", "--format", "parquet"]
+@pytest.mark.parametrize(("format_name", "start"), [("parquet", b"PAR1"), ("inspect", b"PK\x03\x04")])
+def test_a_binary_format_to_a_pipe_equals_that_to_a_file(folder: Path, format_name: str, start: bytes) -> None:
+    if format_name == "parquet":
+        pytest.importorskip("duckdb")
+    command = [COMMAND, "export", "--format", format_name]
     piped = subprocess.run(command, cwd=folder, capture_output=True, check=True)
-    assert export(folder, "--format", "parquet", "--output", "out") == (0, "", "")
+    assert export(folder, "--format", format_name, "--output", "out") == (0, "", "")
     assert piped.stdout == (folder / "out").read_bytes()
-    assert piped.stdout[:4] == b"PAR1"
+    assert piped.stdout[:4] == start
 
 
-def test_parquet_is_not_written_to_a_terminal(folder: Path) -> None:
-    pytest.importorskip("duckdb")
+@pytest.mark.parametrize(("format_name", "name"), [("parquet", "Parquet"), ("inspect", "an .eval log")])
+def test_a_binary_format_is_not_written_to_a_terminal(folder: Path, format_name: str, name: str) -> None:
+    if format_name == "parquet":
+        pytest.importorskip("duckdb")
     pty = pytest.importorskip("pty")
     master, terminal = pty.openpty()
     done = subprocess.run(
-        [COMMAND, "export", "--format", "parquet"], cwd=folder, stdout=terminal, stderr=subprocess.PIPE, check=False
+        [COMMAND, "export", "--format", format_name], cwd=folder, stdout=terminal, stderr=subprocess.PIPE, check=False
     )
     os.close(terminal)
     os.close(master)
     assert done.returncode == 2
-    assert b"Parquet is a binary format; name a file with --output" in done.stderr
+    assert f"{name} is a binary format; name a file with --output" in done.stderr.decode()
 
 
 def test_without_duckdb_the_extra_is_named(folder: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -15,7 +16,22 @@ from typing import Any
 import pytest
 
 from gradeline.cli.commands import run_command
-from gradeline.model import Run
+from gradeline.errors import Fault, Outcome
+from gradeline.model import (
+    ErrorInfo,
+    Grade,
+    GradeKey,
+    Message,
+    Response,
+    ResponseKey,
+    Run,
+    RunGrader,
+    Sample,
+    ToolCall,
+    Trajectory,
+    Usage,
+    from_json,
+)
 from gradeline.store import open_storage
 
 PROGRAM = Path(__file__).parent.parent / "inspect_program.py"
@@ -141,7 +157,7 @@ def inspect_values(sample: Mapping[str, Any]) -> list[Any]:
     scores: dict[str, float] = {}
     for name, value in sample["scores"].items():
         parts = {f"{name}.{key}": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-        scores.update(parts)
+        scores.update({key: number for key, number in parts.items() if not math.isnan(number)})
     failed = sample["error"] is not None
     messages = sample["messages"] if any(role == "assistant" for role, *_ in sample["messages"]) else []
     return [
@@ -338,3 +354,139 @@ class TestKilledRun:
         assert code == 2
         assert "has no readable start: it was cut off" in error
         assert not Path("imported").exists()
+
+
+class TestExport:
+    """``gradeline export --format inspect``, read by Inspect and imported again."""
+
+    def test_logs_that_were_imported(
+        self, logs: Path, gradeline: Commands, as_inspect_reads: Mapping[str, Any], tmp_path: Path
+    ) -> None:
+        records = {}
+        for name in ("weak", "epochs", "errors", "stopped", "limits", "tools", "rubric", "values", "judged", "chats"):
+            report, records[name] = imported(gradeline, logs / f"{name}.eval", name)
+            assert gradeline("export", report["runs"][0], "--format", "inspect", "--output", f"{name}.eval")[0] == 0
+        exported = json.loads(inspect_program("read", *(tmp_path / f"{name}.eval" for name in records)))
+        for name, stored in records.items():
+            log = exported[str(tmp_path / f"{name}.eval")]
+            original = as_inspect_reads[f"{name}.eval"]
+            assert sorted(map(inspect_values, log["samples"])) == sorted(map(values, stored))
+            assert (log["listed"], len(log["summaries"])) == (True, len(stored))
+            header = {key: log[key] for key in ("status", "task", "model")}
+            assert header == {key: original[key] for key in header}
+            assert [sample["limit"] for sample in by_id(log)] == [sample["limit"] for sample in by_id(original)]
+            _, again = imported(gradeline, tmp_path / f"{name}.eval", f"{name} again")
+            assert sorted(map(values, again)) == sorted(map(values, stored))
+
+    def test_a_run_of_gradeline(self, gradeline: Commands, tmp_path: Path) -> None:
+        """What Inspect has no field for is in metadata, and found again by an import."""
+        with open_storage(".gradeline/store.db") as storage:
+            run = storage.save_run(RUN)
+            for repeat, (sample, response, grade) in enumerate(ROWS):
+                key = ResponseKey(run, sample.case_key, repeat)
+                storage.put_response(key, response, sample)
+                storage.put_grade(GradeKey(*key, "exact"), grade, response.text)
+        assert gradeline("export", run, "--format", "inspect", "--output", "run.eval")[0] == 0
+        log = json.loads(inspect_program("read", tmp_path / "run.eval"))[str(tmp_path / "run.eval")]
+        assert (log["status"], log["task"], log["model"], log["listed"]) == ("success", "capitals", "http/small", True)
+        scores = {sample["epoch"]: sample["raw_scores"].get("exact") for sample in log["samples"]}
+        assert {epoch: score and score["value"] for epoch, score in scores.items() if epoch != 4} == {
+            1: "C",
+            2: "I",
+            3: 0.75,
+            5: None,
+        }
+        assert math.isnan(scores[4]["value"])
+        assert (scores[4]["reason"], scores[4]["explanation"]) == ("crashed", "the worker died")
+        _, again = imported(gradeline, tmp_path / "run.eval")
+        read = {record["repeat"]: record for record in again}
+        for repeat, (sample, response, grade) in enumerate(ROWS):
+            record = read[repeat]
+            assert from_json(Sample, json.dumps(record["sample"])) == sample
+            assert from_json(Response, json.dumps(record["response"])) == response
+            copy = from_json(Grade, json.dumps(record["grades"]["exact"]))
+            assert (copy.outcome, copy.score, copy.passed) == (grade.outcome, grade.score, grade.passed)
+
+    def test_the_view_of_inspect_serves_it(self, logs: Path, gradeline: Commands, tmp_path: Path) -> None:
+        report, _ = imported(gradeline, logs / "weak.eval")
+        (tmp_path / "view").mkdir()
+        gradeline("export", report["runs"][0], "--format", "inspect", "--output", "view/run.eval")
+        served = json.loads(inspect_program("serve", tmp_path / "view"))
+        (summary,) = served["logs"]["log_files"] if "log_files" in served["logs"] else served["logs"]["files"]
+        assert summary["name"].endswith("view/run.eval")
+        (header,) = served["headers"]
+        assert (header["status"], header["eval"]["task"]) == ("success", "capitals")
+
+
+def by_id(log: Mapping[str, Any]) -> list[Any]:
+    return sorted(log["samples"], key=lambda sample: (str(sample["id"]), sample["epoch"]))
+
+
+RUN = Run(
+    name="capitals",
+    suite="capitals",
+    status="completed",
+    target={"kind": "http", "model": "small"},
+    graders={"exact": RunGrader("string-match", "f1")},
+    repeats=5,
+    total=5,
+    started_at="2026-11-16T10:00:00+00:00",
+    completed_at="2026-11-16T10:01:00+00:00",
+)
+SPOKEN = Message("assistant", "Paris.")
+ASKED = Message("user", "The capital of France?")
+CALLED = Message("assistant", tool_calls=(ToolCall("look", '{"q":"x"}', "1"), ToolCall("look", "{broken", "2")))
+ROWS = [
+    (
+        Sample(
+            "a", "The capital of France?", "Paris", {"area": "europe"}, tags=("x",), cluster="c", rubric="Be strict."
+        ),
+        Response(
+            text="Paris.",
+            trajectory=Trajectory(
+                (
+                    (
+                        ASKED,
+                        Message("reasoning", "Which city?"),
+                        CALLED,
+                        Message("tool", "Paris", tool_call_id="1", name="look"),
+                        Message("tool", "not JSON", tool_call_id="2", name="look", is_error=True),
+                        SPOKEN,
+                    ),
+                )
+            ),
+            usage=Usage(10, 3, 4, 0.25),
+            latency_ms=250.0,
+            stop_reason="end_turn",
+        ),
+        Grade("string-match", "f1", Outcome.PASS, 1.0, True, "equal"),
+    ),
+    (
+        Sample("b", ["Hello", "The capital of France?"], ["Hi", "Paris"]),
+        Response(
+            text="Lyon.",
+            trajectory=Trajectory(
+                ((Message("user", "Hello"), Message("assistant", "Hi")), (ASKED, Message("assistant", "Lyon.")))
+            ),
+            usage=Usage(None, 3),
+        ),
+        Grade("string-match", "f1", Outcome.FAIL, 0.0, False),
+    ),
+    (
+        Sample("../../etc/passwd", "q", agent_args={"x": 1}, rubric_vars={"y": "z"}),
+        Response(
+            text="", trajectory=Trajectory(((Message("user", "q"), Message("assistant", "")),), tools_known=False)
+        ),
+        Grade("string-match", "f1", Outcome.FAIL, 0.75, False),
+    ),
+    (
+        Sample(7, "q", ""),
+        Response(text="a", trajectory=Trajectory(((Message("user", "q"), Message("assistant", "a")),))),
+        Grade("string-match", "f1", Outcome.ERROR, error=ErrorInfo("crashed", "the worker died", Fault.GRADER)),
+    ),
+    (
+        Sample("slow", "q", "x"),
+        Response("timeout", error=ErrorInfo("timeout", "no answer within 30 s", Fault.INFRASTRUCTURE)),
+        Grade("string-match", "f1", Outcome.SKIPPED),
+    ),
+]

@@ -1,4 +1,4 @@
-"""``gradeline export``: a stored run as JSON lines, CSV, Parquet, JUnit XML, Markdown or HTML."""
+"""``gradeline export``: a stored run as JSON lines, CSV, Parquet, JUnit XML, Markdown, HTML or a log of Inspect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gradeline.errors import ConfigError, Problem
 if TYPE_CHECKING:
     from gradeline.model import Run, Storage
 
-FORMATS = ("jsonl", "csv", "parquet", "junit", "markdown", "html")
+FORMATS = ("jsonl", "csv", "parquet", "junit", "markdown", "html", "inspect")
 
 
 @click.command()
@@ -42,6 +42,7 @@ def export(run_name: str, file_format: str, output: Path | None) -> None:
     junit     one test per case, repeat and grader, for continuous integration
     markdown  verdict, graders and worst cases, for a pull request
     html      the same with charts, as one file
+    inspect   an .eval log, for inspect view and Inspect's own tools
     """
     from gradeline.cli.stores import open_store
 
@@ -54,6 +55,12 @@ def export(run_name: str, file_format: str, output: Path | None) -> None:
             write_parquet_file(
                 output, lambda path: write_parquet(path, storage.records(run.id), run.graders, run.variant)
             )
+        elif file_format == "inspect":
+            from gradeline.engine.aggregate import conclude
+            from gradeline.report.inspect_log import write_inspect_log
+
+            report = conclude(storage, run)
+            _write_binary_file(output, lambda path: write_inspect_log(path, report), "an .eval log")
         else:
             with streaming_output() if output is None else output_text_file(output) as file:
                 _write(file, file_format, storage, run)
@@ -94,26 +101,29 @@ def _write(file: IO[str], file_format: str, storage: Storage, run: Run) -> None:
 
 
 def write_parquet_file(output: Path | None, write: Callable[[Path], None]) -> None:
-    """Write a Parquet file to ``output``, or to standard output if that is None; ``write`` creates it at a path.
+    """Write a Parquet file to ``output``, or to standard output if that is None; ``write`` creates it at a path."""
+    from gradeline.report.table import require_duckdb
 
-    Parquet cannot be streamed as the text formats are: its index is at the end of the file.
-    """
+    require_duckdb()
+    _write_binary_file(output, write, "Parquet")
+
+
+def _write_binary_file(output: Path | None, write: Callable[[Path], None], name: str) -> None:
+    """Write a file that cannot be streamed as the text formats are: its index is at its end."""
     from shutil import copyfileobj
     from tempfile import TemporaryDirectory
 
     from gradeline.model.files import output_file, output_path, replaceable_path  # --help must not load the model
-    from gradeline.report.table import require_duckdb
 
-    require_duckdb()
     if output is None and sys.stdout.isatty():
-        raise ConfigError(Problem("output", "Parquet is a binary format; name a file with --output"))
+        raise ConfigError(Problem("output", f"{name} is a binary format; name a file with --output"))
     target = None if output is None else replaceable_path(output)
     if target is not None:
         with output_path(target) as partial:
             write(partial)
         return
-    with TemporaryDirectory(prefix="gradeline-parquet-") as folder:
-        staged = Path(folder) / "results.parquet"
+    with TemporaryDirectory(prefix="gradeline-export-") as folder:
+        staged = Path(folder) / "results"
         write(staged)
         with staged.open("rb") as file:
             if output is None:

@@ -23,13 +23,12 @@ from gradeline.importers.inspect_format import (
 )
 from gradeline.importers.rows import MAX_DOCUMENT_BYTES
 from gradeline.importers.zip_members import LOCAL_MARK, MAX_MEMBER_BYTES, MemberError, ZipMembers
+from gradeline.report.inspect_log import HEADER, START
 from gradeline.suite.text_files import BOM
 
 T = TypeVar("T")
 
 SUFFIX = ".eval"
-HEADER = "header.json"
-START = "_journal/start.json"
 _MAX_HEADER_BYTES = 64 * 1024**2
 _WHOLE = re.compile(r"samples/(?P<id>.+)_epoch_(?P<epoch>\d{1,9})\.json", re.DOTALL)
 _CHUNKED = re.compile(r"(?P<prefix>samples/(?P<id>.+)_epoch_(?P<epoch>\d{1,9}))/sample\.json", re.DOTALL)

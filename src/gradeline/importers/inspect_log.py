@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
 from gradeline.errors import ConfigError, DataError, Problem
-from gradeline.importers.inspect_files import HEADER, START, SUFFIX, InspectLog, UnreadableSample, open_log
+from gradeline.importers.inspect_files import SUFFIX, InspectLog, UnreadableSample, open_log
 from gradeline.importers.inspect_format import LoggedSample, LoggedScorer, LoggedStats
 from gradeline.importers.inspect_sample import ImportedSample, import_sample
 from gradeline.importers.inspect_scores import ScoreColumns, suite_grader
@@ -19,6 +20,7 @@ from gradeline.importers.output import ANSWERS, ImportedResult, ImportedRun, Imp
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.zip_members import LOCAL_MARK
 from gradeline.model import Sample, clean_data, clean_text
+from gradeline.report.inspect_log import HEADER, START
 
 _KEYS = frozenset({"version", "status", "eval"})
 _MAX_LOGS = 1_000
@@ -278,4 +280,8 @@ def _case(sample: Sample) -> dict[str, object]:
 
 
 def _time(text: str | None) -> str | None:
-    return clean_text(text).text if text else None
+    """A time as Inspect writes it; None if it is not one."""
+    try:
+        return datetime.fromisoformat(text or "").isoformat()
+    except ValueError:
+        return None

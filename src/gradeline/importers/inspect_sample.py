@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from gradeline.errors import DataError, Fault
 from gradeline.importers.inspect_format import LoggedLimit, LoggedMessage, LoggedSample, LoggedToolCall, LoggedUsage
@@ -22,25 +23,9 @@ from gradeline.model import (
     clean_text,
 )
 from gradeline.model.response import total_usage
+from gradeline.report.inspect_log import EXPORTED_FIELDS, EXTRAS, LIMIT, UNKNOWN, limit_text
 from gradeline.targets.answer import split_turns
 
-EXTRAS = "gradeline"
-"""The key of a sample's metadata under which an exported log has what Inspect has no field for."""
-EXPORTED_FIELDS = (
-    "id",
-    "ground_truth",
-    "agent_args",
-    "rubric_vars",
-    "extra_vars",
-    "tags",
-    "rubric",
-    "rubric_path",
-    "cluster",
-    "checks",
-)
-"""Fields of a case that an exported log keeps under `EXTRAS`, where they are not the default."""
-LIMIT = "limit"
-"""The name of the event that ends the trajectory of a response that was stopped."""
 _ATTACHMENT = "attachment://"
 _MAX_CHARS = 256 * 1024**2
 """Maximum characters of a sample with its attachments in place: each may be referred to many times."""
@@ -58,6 +43,28 @@ class ImportedSample(NamedTuple):
     approximated: Sequence[tuple[str, str, str]]
 
 
+class _ExportedError(Struct, frozen=True):
+    """What Inspect has no field for. The default is an error of a log that Inspect wrote."""
+
+    status: Literal["error", "timeout"] = "error"
+    type: str = "agent_error"
+    fault: Fault = Fault.AGENT
+
+
+class _ExportedResponse(Struct, frozen=True):
+    tools_known: bool = True
+    stop_reason: str | None = None
+    usage: Usage | None = None
+    error: _ExportedError = _ExportedError()
+
+
+class _Extras(NamedTuple):
+    """What an exported log keeps of a record that Inspect has no field for."""
+
+    case: Mapping[str, Any]
+    response: _ExportedResponse
+
+
 def import_sample(logged: LoggedSample, prefix: str = "") -> ImportedSample:
     """A sample as a case and a response; `DataError` if something of it cannot be stored.
 
@@ -70,6 +77,11 @@ class _Import:
     def __init__(self, logged: LoggedSample) -> None:
         self._logged = logged
         self._text = _Attachments(logged.attachments).text
+        self._metadata = dict(resolved(logged.metadata or {}, self._text))
+        extras = _extras(self._metadata.get(EXTRAS))
+        if extras is not None:
+            del self._metadata[EXTRAS]
+        self._extras = extras or _Extras({}, _ExportedResponse())
         self._notes: dict[str, tuple[str, str, str]] = {}
 
     def result(self, prefix: str) -> ImportedSample:
@@ -81,11 +93,10 @@ class _Import:
 
     def _case(self, prefix: str) -> Sample:
         logged = self._logged
-        metadata = dict(resolved(logged.metadata or {}, self._text))
-        extras = metadata.pop(EXTRAS, None)
+        metadata = self._metadata
         targets = [logged.target] if isinstance(logged.target, str) else logged.target
         texts = [self._text(target) for target in targets if target]
-        if len(texts) > 1:
+        if len(texts) > 1 and "ground_truth" not in self._extras.case:
             metadata.setdefault("targets", texts)
             what = "a response that matches any of them is correct; the others are in the case's metadata.targets"
             self._note("target with several values", "ground_truth (the first)", what)
@@ -97,7 +108,7 @@ class _Import:
             texts[0] if texts else None,
             clean_data(metadata, "metadata"),
         )
-        return _with_extras(case, extras, prefix)
+        return _with_fields(case, self._extras.case, prefix)
 
     def _input(self, metadata: dict[str, Any]) -> str | list[str]:
         given = self._logged.input
@@ -120,15 +131,16 @@ class _Import:
         cleaned = clean_text(answer)
         seconds = logged.total_time if logged.working_time is None else logged.working_time
         failed = logged.error is not None
+        exported = self._extras.response
         return Response(
-            status="error" if failed else "success",
+            status=exported.error.status if failed else "success",
             text=None if failed and not cleaned.text else cleaned.text,
             trajectory=self._trajectory(),
-            usage=agent_usage(logged.model_usage, logged.role_usage),
+            usage=agent_usage(logged.model_usage, logged.role_usage) or exported.usage,
             latency_ms=None if seconds is None else seconds * 1000,
             error=self._error(),
             cleaned=cleaned.changed,
-            stop_reason=None if stop_reason is None else clean_text(stop_reason).text,
+            stop_reason=_clean(exported.stop_reason or stop_reason),
         )
 
     def _answer(self) -> tuple[str, str | None]:
@@ -142,14 +154,15 @@ class _Import:
             return self._content(spoken[-1]) if spoken else "", None
         first = output.choices[0] if output.choices else None
         text = self._content(first.message) if output.completion is None and first else self._text(output.completion)
-        return text, None if first is None else first.stop_reason
+        return text, None if first is None or first.stop_reason == UNKNOWN else first.stop_reason
 
     def _error(self) -> ErrorInfo | None:
         error = self._logged.error
         if error is None:
             return None
-        traceback = None if error.traceback is None else clean_text(error.traceback).text
-        return ErrorInfo("agent_error", clean_text(error.message[:_MAX_ERROR]).text, Fault.AGENT, traceback)
+        exported = self._extras.response.error
+        kind, message = clean_text(exported.type).text, clean_text(error.message[:_MAX_ERROR]).text
+        return ErrorInfo(kind, message, exported.fault, _clean(error.traceback or None))
 
     def _trajectory(self) -> Trajectory | None:
         """None without a message of the model: then it is unknown what it did."""
@@ -157,8 +170,8 @@ class _Import:
         if not any(message.role == "assistant" for message in messages):
             return None
         if self._logged.limit is not None:
-            messages.append(Message("event", limit_text(self._logged.limit), name=LIMIT))
-        return Trajectory(tuple(split_turns(messages)))
+            messages.append(Message("event", limit_words(self._logged.limit), name=LIMIT))
+        return Trajectory(tuple(split_turns(messages)), tools_known=self._extras.response.tools_known)
 
     def _messages(self, message: LoggedMessage) -> Iterator[Message]:
         if isinstance(message.content, list):
@@ -278,24 +291,31 @@ def _difference(total: Usage, part: Usage) -> Usage:
     )
 
 
-def limit_text(limit: LoggedLimit) -> str:
+def limit_words(limit: LoggedLimit) -> str:
     """A limit that stopped a sample, in words."""
-    amount = "" if limit.limit is None else f" of {limit.limit:g}"
-    reason = "" if not limit.reason else f": {limit.reason}"
-    return clean_text(f"stopped by the {limit.type} limit{amount}{reason}"[:_MAX_ERROR]).text
+    return clean_text(limit_text(limit.type, limit.limit, limit.reason)[:_MAX_ERROR]).text
 
 
-def _with_extras(case: Sample, extras: object, prefix: str) -> Sample:
-    """The case with the fields that an exported log has under `EXTRAS`; others there are ignored."""
-    if not isinstance(extras, Mapping):
-        return case
-    known = {key: extras[key] for key in EXPORTED_FIELDS if key in extras}
-    if "id" in known:
-        known["id"] = f"{prefix}{known['id']}" if prefix else known["id"]
+def _extras(data: object) -> _Extras | None:
+    """What an exported log has under `EXTRAS`; None if it is not of an export."""
+    if not isinstance(data, Mapping):
+        return None
+    fields = clean_data({key: data[key] for key in EXPORTED_FIELDS if key in data})
     try:
-        return msgspec.convert({**msgspec.to_builtins(case), **clean_data(known)}, Sample)
-    except msgspec.ValidationError as error:
-        raise DataError(f"metadata.{EXTRAS} is not of an exported log: {error}") from None
+        msgspec.convert({"id": "", "input": "", **fields}, Sample)
+        return _Extras(fields, msgspec.convert(data, _ExportedResponse))
+    except msgspec.ValidationError:
+        return None
+
+
+def _with_fields(case: Sample, fields: Mapping[str, Any], prefix: str) -> Sample:
+    """The case with the fields that an exported log keeps."""
+    if not fields:
+        return case
+    known = dict(fields)
+    if "id" in known and prefix:
+        known["id"] = f"{prefix}{known['id']}"
+    return msgspec.convert({**msgspec.to_builtins(case), **known}, Sample)
 
 
 def _clean_id(value: int | str) -> int | str:

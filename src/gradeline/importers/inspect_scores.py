@@ -10,13 +10,12 @@ from gradeline.errors import Outcome
 from gradeline.graders.grading import skipped_grade
 from gradeline.importers.grades import imported_grade, imported_grader
 from gradeline.importers.inspect_format import LoggedLimit, LoggedScore, LoggedScorer, LoggedScores, LoggedSpec
-from gradeline.importers.inspect_sample import EXTRAS, limit_text
+from gradeline.importers.inspect_sample import limit_words
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.model import Grade, RunGrader, clean_data, clean_text, quote
+from gradeline.report.inspect_log import EXTRAS, NOT_APPLICABLE
 
 MAX_COLUMNS = 200
-NOT_APPLICABLE = "not_applicable"
-"""The reason of a score in an exported log for a case that the grader leaves out."""
 _LETTERS = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _GRADER_ROLE = "grader"
@@ -168,7 +167,7 @@ def _metadata(score: LoggedScore, limit: LoggedLimit | None) -> dict[str, Any]:
         "reason": score.reason,
         "metadata": score.metadata or None,
         "history": score.history or None,
-        "limit": None if limit is None else limit_text(limit),
+        "limit": None if limit is None else limit_words(limit),
     }
     return {key: value for key, value in found.items() if value is not None}
 
