@@ -16,6 +16,61 @@ TOKEN = "ghs_SecretTokenOfTheJob0123456789"
 DOWN = {"type": "connect", "message": "down", "fault": "infrastructure"}
 
 
+def push_job(folder: Path, commit: str, **event: Any) -> dict[str, str]:
+    """The variables of a job on GitHub, of a push to the default branch."""
+    path = folder / "event.out"
+    path.write_text(json.dumps({"repository": {"default_branch": "main"}, "before": "0" * 40, **event}))
+    return {
+        "GITHUB_ACTIONS": "true",
+        "GITHUB_EVENT_NAME": "push",
+        "GITHUB_EVENT_PATH": str(path),
+        "GITHUB_SHA": commit,
+        "GITHUB_REPOSITORY": "owner/repo",
+        "GITHUB_REF": "refs/heads/main",
+        "GITHUB_REF_NAME": "main",
+        "GITHUB_REF_TYPE": "branch",
+        "GITHUB_WORKSPACE": str(folder),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.out"),
+        "GITHUB_OUTPUT": str(folder / "outputs.out"),
+    }
+
+
+def pull_request_job(folder: Path, commit: str, base: str, fork: str = "owner/repo") -> dict[str, str]:
+    """The variables of a job on GitHub, of pull request 12."""
+    request = {
+        "number": 12,
+        "base": {"sha": base, "ref": "main", "repo": {"full_name": "owner/repo"}},
+        "head": {"repo": {"full_name": fork}},
+    }
+    return {
+        **push_job(folder, commit, pull_request=request),
+        "GITHUB_EVENT_NAME": "pull_request",
+        "GITHUB_REF": "refs/pull/12/merge",
+        "GITHUB_REF_NAME": "12/merge",
+    }
+
+
+def gitlab_job(folder: Path, commit: str, base: str | None = None, fork: str = "77") -> dict[str, str]:
+    """The variables of a job on GitLab, of a push to the default branch, or of merge request 5."""
+    shared = {
+        "GITLAB_CI": "true",
+        "CI_PROJECT_ID": "77",
+        "CI_COMMIT_SHA": commit,
+        "CI_DEFAULT_BRANCH": "main",
+        "CI_PROJECT_DIR": str(folder),
+    }
+    if base is None:
+        return {**shared, "CI_COMMIT_BRANCH": "main", "CI_COMMIT_BEFORE_SHA": "0" * 40}
+    return {
+        **shared,
+        "CI_MERGE_REQUEST_IID": "5",
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": base,
+        "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
+        "CI_MERGE_REQUEST_PROJECT_ID": "77",
+        "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": fork,
+    }
+
+
 class JobResult(NamedTuple):
     code: int
     printed: str
@@ -78,50 +133,17 @@ class Checkout:
             self.git("checkout", "-q", "--detach")
         return self.git("rev-parse", "HEAD")
 
-    def push_job(self, before: str = "0" * 40, **event: Any) -> dict[str, str]:
+    def push_job(self) -> dict[str, str]:
         """The variables of a job on GitHub, of a push to the default branch."""
-        event = {"repository": {"default_branch": "main"}, "before": before, **event}
-        return {
-            "GITHUB_ACTIONS": "true",
-            "GITHUB_EVENT_PATH": str(self.write("event.out", json.dumps(event))),
-            "GITHUB_SHA": self.git("rev-parse", "HEAD"),
-            "GITHUB_REPOSITORY": "owner/repo",
-            "GITHUB_REF_NAME": "main",
-            "GITHUB_REF_TYPE": "branch",
-            "GITHUB_WORKSPACE": str(self.folder),
-            "GITHUB_STEP_SUMMARY": str(self.folder / "summary.out"),
-            "GITHUB_OUTPUT": str(self.folder / "outputs.out"),
-        }
+        return push_job(self.folder, self.git("rev-parse", "HEAD"))
 
-    def pull_request_job(self, base: str, fork: str = "owner/repo", number: int = 12) -> dict[str, str]:
-        """The variables of a job on GitHub, of a pull request."""
-        request = {
-            "number": number,
-            "base": {"sha": base, "ref": "main", "repo": {"full_name": "owner/repo"}},
-            "head": {"repo": {"full_name": fork}},
-        }
-        return {**self.push_job(pull_request=request), "GITHUB_REF_NAME": f"{number}/merge"}
+    def pull_request_job(self, base: str, fork: str = "owner/repo") -> dict[str, str]:
+        """The variables of a job on GitHub, of pull request 12."""
+        return pull_request_job(self.folder, self.git("rev-parse", "HEAD"), base, fork)
 
     def gitlab_job(self, base: str | None = None, fork: str = "77", **more: str) -> dict[str, str]:
-        """The variables of a job on GitLab, of a push to the default branch, or of a merge request."""
-        shared = {
-            "GITLAB_CI": "true",
-            "CI_PROJECT_ID": "77",
-            "CI_COMMIT_SHA": self.git("rev-parse", "HEAD"),
-            "CI_DEFAULT_BRANCH": "main",
-            "CI_PROJECT_DIR": str(self.folder),
-            **more,
-        }
-        if base is None:
-            return {**shared, "CI_COMMIT_BRANCH": "main", "CI_COMMIT_BEFORE_SHA": "0" * 40}
-        return {
-            **shared,
-            "CI_MERGE_REQUEST_IID": "5",
-            "CI_MERGE_REQUEST_DIFF_BASE_SHA": base,
-            "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main",
-            "CI_MERGE_REQUEST_PROJECT_ID": "77",
-            "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": fork,
-        }
+        """The variables of a job on GitLab, of a push to the default branch, or of merge request 5."""
+        return {**gitlab_job(self.folder, self.git("rev-parse", "HEAD"), base, fork), **more}
 
     def run(self, arguments: str | Sequence[str], job: Mapping[str, str] | None = None) -> JobResult:
         """Run ``gradeline ci`` with these arguments, in a job or in a terminal."""

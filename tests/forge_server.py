@@ -60,7 +60,7 @@ class ForgeServer:
         self.url = f"http://127.0.0.1:{self._http.server_port}"
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(
@@ -73,8 +73,11 @@ class ForgeServer:
         """A comment that exists already."""
         number = len(self.comments) + 100
         author = (_ME if own else OTHER)[self.forge]
-        comment = {"id": number, "body": body, "html_url": f"https://forge.example/comments/{number}"}
-        self.comments.append({**comment, "user" if self.forge == "github" else "author": author})
+        comment: dict[str, Any] = {"id": number, "body": body, "author": author}
+        if self.forge == "github":
+            url = f"https://forge.example/comments/{number}"
+            comment = {"id": number, "body": body, "user": author, "html_url": url}
+        self.comments.append(comment)
         return self.comments[-1]
 
     def answer(self, method: str, target: str, data: Any, *, authorized: bool) -> tuple[int, object]:

@@ -9,7 +9,9 @@ The header of a block determines how it is used:
 ```sh                                     is run line by line; ``# exits with 1`` sets the expected exit code
 ```text title="output"                    is what the commands above it print; ``…`` matches anything in a line,
                                           on its own line any number of lines
-```yaml title=".github/workflows/…"       is a workflow: its steps are run, except installations
+```yaml title=".github/workflows/…"       is a workflow: its steps are run, except installations; if one fails, its output
+                                          must be shown
+```yaml title=".gitlab-ci.yml"            is a pipeline: likewise
 ```sh data-run="no: …"                    is not run, for the given reason; data is parsed anyway
 ========================================  ============================================================================
 
@@ -41,6 +43,9 @@ from typing import Any, NamedTuple, Self
 import click
 import yaml
 
+from action_runner import ActionRunner
+from ci_checkout import TOKEN, gitlab_job, pull_request_job, push_job
+from forge_server import ForgeServer
 from gradeline.cli.commands import cli
 from gradeline.suite.declaration import SuiteFile, keys_of
 from gradeline.suite.letta_dialects import IGNORED, aliases_of
@@ -104,6 +109,8 @@ class PageRunner:
         self._background: list[subprocess.Popen[bytes]] = []
         self._printed = ""
         self._run_commands = True
+        self._forges: dict[str, ForgeServer] = {}
+        self._failed_job: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -111,6 +118,8 @@ class PageRunner:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        for forge in self._forges.values():
+            forge.__exit__(None, None, None)
         for process in self._background:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -148,6 +157,11 @@ class PageRunner:
             return
         if block.title == "output":
             assert _matches(block.text, self._printed), f"it printed:\n{self._printed}"
+            self._failed_job = None
+            return
+        assert self._failed_job is None, f"{self._failed_job} failed, which the page does not show:\n{self._printed}"
+        if block.title is None and block.language == "yaml":
+            self._read(yaml.safe_load(block.text))
         elif block.title is not None:
             self._write(block)
         elif block.language == "python":
@@ -155,8 +169,6 @@ class PageRunner:
                 run_python(block.text, self._names)
         elif block.language == "sh":
             self._printed = "".join(self._command(line) for line in _commands(block.text))
-        elif block.language == "yaml":
-            self._read(yaml.safe_load(block.text))
         else:
             assert block.language in (*_PLAIN, "json", "jsonl", "toml"), f"unknown language {block.language!r}"
 
@@ -190,14 +202,54 @@ class PageRunner:
             assert self._example_files.get(path, text) == text, f"the example has another {block.title}"
         path.write_text(text, encoding="utf-8")
         if block.title.startswith(".github/workflows/"):
-            self._workflow(yaml.safe_load(text))
+            self._workflow(block.title, yaml.safe_load(text))
+        elif block.title == ".gitlab-ci.yml":
+            self._pipeline(yaml.safe_load(text))
 
-    def _workflow(self, data: Any) -> None:
+    def _workflow(self, title: str, data: Any) -> None:
         """Run the steps of a workflow like GitHub's shell."""
-        for job in data["jobs"].values():
-            for step in job["steps"]:
-                if "run" in step and not step["run"].startswith("pip install"):
-                    self._printed = self._shell(step["run"], "bash", "-e", "-c", GITHUB_STEP_SUMMARY="step-summary.md")
+        of_pull_request = "pull_request" in data[True]  # the key "on" is true in YAML
+        job = (
+            pull_request_job(self._folder, "b" * 40, "a" * 40) if of_pull_request else push_job(self._folder, "a" * 40)
+        )
+        (self._folder / "step-summary.md").unlink(missing_ok=True)
+        variables = {**job, "GITHUB_STEP_SUMMARY": "step-summary.md", "GITHUB_API_URL": self._forge("github")}
+        self._printed = ""
+        for one in data["jobs"].values():
+            for step in one["steps"]:
+                if "/gradeline@" in step.get("uses", ""):
+                    done = ActionRunner(self._folder, variables, TOKEN).run(**step["with"])
+                    self._end_step(title, done.printed, failed=done.failed)
+                elif "run" in step and not step["run"].startswith("pip install"):
+                    token = {"GITHUB_TOKEN": TOKEN} if "env" in step else {}
+                    self._end_step(title, *self._attempt(step["run"], **variables, **token))
+
+    def _pipeline(self, data: Any) -> None:
+        """Run the script of each job of a pipeline, in a merge request."""
+        variables = gitlab_job(self._folder, "b" * 40, "a" * 40)
+        variables |= {"CI_API_V4_URL": self._forge("gitlab"), "GITLAB_TOKEN": TOKEN}
+        self._printed = ""
+        for job in data.values():
+            script = "\n".join(line for line in job["script"] if not line.startswith("pip install"))
+            self._end_step(".gitlab-ci.yml", *self._attempt(script, **variables))
+
+    def _forge(self, name: str) -> str:
+        """The URL of a stand-in for a forge."""
+        if name not in self._forges:
+            self._forges[name] = ForgeServer(name, TOKEN)
+            self._forges[name].__enter__()
+        return self._forges[name].url
+
+    def _attempt(self, script: str, **variables: str) -> tuple[str, bool]:
+        done = self._start_shell(script, "bash", "-e", "-c", **variables)
+        return done.stdout, done.returncode != 0
+
+    def _end_step(self, title: str, printed: str, failed: bool) -> None:
+        assert TOKEN not in printed
+        self._printed += printed
+        if failed:
+            self._failed_job = title
+            self._printed += "Error: Process completed with exit code 1.\n"
 
     def _read(self, data: Any) -> None:
         """Check a suite, or part of one merged into the page's last suite."""
@@ -228,7 +280,12 @@ class PageRunner:
 
     def _shell(self, script: str, *shell: str, code: int = 0, **variables: str) -> str:
         """The output of a script that must exit with this code."""
-        done = subprocess.run(
+        done = self._start_shell(script, *shell, **variables)
+        assert done.returncode == code, f"{script}\n{done.stdout}"
+        return done.stdout
+
+    def _start_shell(self, script: str, *shell: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [*shell, script],
             cwd=self._folder,
             env={**_environment(), **variables},
@@ -239,8 +296,6 @@ class PageRunner:
             timeout=LIMIT_S,
             check=False,
         )
-        assert done.returncode == code, f"{script}\n{done.stdout}"
-        return done.stdout
 
     def _start(self, line: str) -> None:
         """Run a line in the background and wait until its port accepts connections."""

@@ -50,8 +50,9 @@ def place(server: ForgeServer, body: str = BODY, token: str = TOKEN, waits: Wait
 
 
 def test_the_first_job_creates_a_comment_and_the_next_one_edits_it(server: ForgeServer) -> None:
-    assert place(server) == PlacedComment(True, "https://forge.example/comments/100")
-    assert place(server, f"{MARKER}\n### Fail") == PlacedComment(False, "https://forge.example/comments/100")
+    url = "https://forge.example/comments/100" if server.forge == "github" else None  # a note has no page of its own
+    assert place(server) == PlacedComment(True, url)
+    assert place(server, f"{MARKER}\n### Fail") == PlacedComment(False, url)
     assert [one["body"] for one in server.comments] == [f"{MARKER}\n### Fail"]
 
 
