@@ -100,9 +100,16 @@ def test_a_broken_link_fails_the_site_build(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
-def test_the_readme_starts_with_the_two_commands() -> None:
+def test_the_readme_starts_with_the_installation_and_ends_with_the_commands_of_the_repository() -> None:
     blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert [line.split("#")[0].strip() for line in blocks[0].splitlines()] == ["make demo", "make test"]
+    first, second, *_, last = ([line.split("#")[0].strip() for line in block.splitlines()] for block in blocks)
+    assert first == ["pip install gradeline", "uvx gradeline demo"]
+    assert second == [
+        "gradeline init evals",
+        "gradeline validate evals/suite.yaml",
+        "gradeline run evals/suite.yaml",
+    ]
+    assert last == ["make demo", "make test"]
 
 
 def test_continuous_integration_calls_the_readmes_test_command() -> None:
