@@ -20,7 +20,9 @@ import pytest
 import yaml
 
 from ci_checkout import Checkout
+from gradeline.cli.init import AGENT_KINDS, AGENT_OPTIONS, FORGES
 from gradeline.cli.starter.agents import KINDS, AgentChoice
+from gradeline.cli.starter.pipelines import PIPELINES
 from gradeline.cli.starter.suite import starter_files
 from gradeline.suite.document import parse_document
 from gradeline.suite.read import read_suite
@@ -60,6 +62,11 @@ def created(folder: Path) -> list[str]:
 
 
 class TestInit:
+    def test_the_help_lists_what_exists(self) -> None:
+        assert tuple(KINDS) == AGENT_KINDS
+        assert set(AGENT_OPTIONS) == {option for kind in KINDS.values() for option in kind.options}
+        assert tuple(PIPELINES) == FORGES
+
     def test_a_python_suite_runs_with_the_printed_commands(self, tmp_path: Path) -> None:
         begun = gradeline(tmp_path, "init", "my evals", "--json")
         names = [*SUITE_FILES, "agent.py", "suite.schema.json", WORKFLOW, ".gitignore"]
@@ -72,7 +79,7 @@ class TestInit:
             ],
             "notes": [
                 "then replace the examples by your own: my evals/cases.jsonl, my evals/agent.py",
-                "my evals is not in a git repository; a pipeline works in the root of one",
+                "no git repository around my evals; a pipeline works in the root of one",
             ],
         }
         assert created(tmp_path / "my evals") == sorted(names)
@@ -441,5 +448,14 @@ def test_help_loads_no_grader(arguments: list[str]) -> None:
         "print(*sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    heavy = ("gradeline.graders", "gradeline.model", "gradeline.targets", "msgspec", "yaml", "rich", "asyncio")
+    heavy = (
+        "gradeline.graders",
+        "gradeline.cli.starter",
+        "gradeline.model",
+        "gradeline.targets",
+        "msgspec",
+        "yaml",
+        "rich",
+        "asyncio",
+    )
     assert [name for name in done.stdout.split() if name.startswith(heavy)] == []

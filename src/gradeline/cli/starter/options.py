@@ -8,22 +8,12 @@ import shlex
 from collections.abc import Callable, Mapping
 from keyword import iskeyword
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from gradeline.cli.starter.agents import KINDS, AgentChoice
 from gradeline.errors import ConfigError, Problem
 
 _CARDS = ("/agent-card.json", "/agent.json")
-
-
-class AgentOption(NamedTuple):
-    """An option of ``gradeline init``, and the question for it in a terminal."""
-
-    metavar: str
-    help: str
-    apply: Callable[[AgentChoice, str, Path], AgentChoice]
-    """The choice with this value, for the folder of the suite; a `ValueError` has the message for the user."""
 
 
 def agent_choice(kind: str | None, given: Mapping[str, str], folder: Path) -> AgentChoice:
@@ -42,7 +32,7 @@ def agent_choice(kind: str | None, given: Mapping[str, str], folder: Path) -> Ag
     choice = AgentChoice(kind)
     for name, text in given.items():
         try:
-            choice = OPTIONS[name].apply(choice, _printable(text), folder)
+            choice = _APPLY[name](choice, _printable(text), folder)
         except ValueError as error:
             problems.append(Problem(f"--{name}", str(error)))
     if kind == "langgraph" and "--function" not in {problem.path for problem in problems}:
@@ -150,14 +140,14 @@ def _from(folder: Path, path: str) -> str:
     return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(folder))).as_posix()
 
 
-OPTIONS = {
-    "url": AgentOption("URL", "URL of the agent; for a model the base URL of its server.", _url),
-    "model": AgentOption("NAME", "Model, by its provider's name.", _model),
-    "function": AgentOption("REF", "Function or graph, as file.py:name or module:name.", _function),
-    "command": AgentOption("LINE", "Program and arguments; for mcp those that start the server.", _command),
-    "tool": AgentOption("NAME", "Tool of the MCP server (default ask).", _tool),
-    "argument": AgentOption("NAME", "Argument of the tool that gets the input (default question).", _argument),
-    "request": AgentOption("JSON", 'Body of the request (default {"input": "{{input}}"}).', _request),
-    "response": AgentOption("JMESPATH", "Path of the text in the response (default: found by itself).", _response),
+_APPLY: dict[str, Callable[[AgentChoice, str, Path], AgentChoice]] = {
+    "url": _url,
+    "model": _model,
+    "function": _function,
+    "command": _command,
+    "tool": _tool,
+    "argument": _argument,
+    "request": _request,
+    "response": _response,
 }
-"""The options by name, in the order in which they are listed."""
+"""For each option the choice with its value, for the folder of the suite; a `ValueError` has the message."""
