@@ -138,3 +138,22 @@ def test_rows_that_cannot_be_read_are_reported(project: Path, capsys: pytest.Cap
     assert code == 1
     places = {place for item in report["items"] if item["state"] == "not mapped" for place in item["places"]}
     assert {"samples_t.jsonl:2", "samples_t.jsonl:3", "samples_t.jsonl:4"} <= places
+
+
+def test_a_document_that_is_nested_too_deeply_is_reported(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    deep = json.dumps({**generated(0, "4", "none", 1.0), "doc": "@"}).replace('"@"', '{"a":' * 500 + "1" + "}" * 500)
+    write(project, "samples_t.jsonl", deep, generated(1, "4", "none", 1.0))
+    code, report = run(capsys, "import", "samples_t.jsonl", "--output", "imported")
+    (item,) = [item for item in report["items"] if item["state"] == "not mapped"]
+    assert (code, item["places"], len(report["runs"])) == (1, ["samples_t.jsonl:1"], 1)
+    assert "nested more than 200 levels deep" in item["note"]
+
+
+def test_text_that_cannot_be_stored_is_replaced(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {**generated(0, "4\0", "strict\0", 1.0), "doc_hash": "h\0\n"}
+    write(project, "samples_t.jsonl", row)
+    _, report = run(capsys, "import", "samples_t.jsonl", "--output", "imported")
+    (case,) = [json.loads(line) for line in (project / "imported" / "cases.jsonl").read_text().splitlines()]
+    assert "\0" not in case["id"]
+    assert "\n" not in case["id"]
+    assert run(capsys, "regrade", report["runs"][0])[0] == 0

@@ -8,18 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradeline.errors import ConfigError, Fault, Problem
+from gradeline.errors import ConfigError, DataError, Fault, Problem
 from gradeline.importers.grades import imported_grade, imported_grader
 from gradeline.importers.kinds import ImportOptions, Source
 from gradeline.importers.output import ANSWERS, ImportedResult, ImportedRun, ImportOutput
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.rows import ImportedRow, read_json_document, read_rows
 from gradeline.model import ErrorInfo, Response, RunGrader, Sample, clean_data, clean_text, quote
+from gradeline.report.formatting import one_line
 from gradeline.suite.case_ids import CaseKeySet
 
 _KEYS = frozenset({"doc_id", "doc", "target", "filtered_resps"})
 _FILE = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT[\d.\-]+))?\.jsonl(?:\.gz)?")
 _NO_FILTER = "none"
+_MAX_NAME = 200
 _ROW = "sample"
 
 
@@ -105,7 +107,7 @@ class _Log:
         if missing:
             report.not_mapped(row.place, _ROW, f"has no {missing[0]}; is it a file of --log_samples?")
             return
-        self._filters[str(row.data.get("filter", _NO_FILTER))] = None
+        self._filters[_filter(row.data)] = None
         for metric in _metrics(row.data):
             value = row.data.get(metric)
             if _is_score(value):
@@ -139,9 +141,13 @@ class _Log:
         """The results of one filter."""
         seen: set[int] = set()
         for row in read_rows(self.path, report):
-            if not _KEYS.issubset(row.data) or str(row.data.get("filter", _NO_FILTER)) != filter_name:
+            if not _KEYS.issubset(row.data) or _filter(row.data) != filter_name:
                 continue
-            result = self._result(row.data)
+            try:
+                result = self._result(row.data)
+            except DataError as error:
+                report.not_mapped(row.place, _ROW, f"{error.problem.message}; leave it out of the document")
+                continue
             key = hash(result.sample.case_key)
             if key in seen:
                 report.not_mapped(row.place, _ROW, "is a document that the task has twice; the first one is kept")
@@ -152,7 +158,7 @@ class _Log:
 
     def _result(self, data: Mapping[str, Any]) -> ImportedResult:
         document = _document(data)
-        digest = data.get("doc_hash") or f"doc-{data['doc_id']}"
+        digest = one_line(clean_text(str(data.get("doc_hash") or f"doc-{data['doc_id']}")).text, _MAX_NAME)
         metadata = clean_data({"doc": data["doc"], "task": self.task})
         case = Sample(f"{self.task}/{digest}", document.input, document.expected, metadata, tags=(self.task,))
         grades = {
@@ -162,11 +168,15 @@ class _Log:
         return ImportedResult(case, _response(data, document), grades)
 
 
+def _filter(data: Mapping[str, Any]) -> str:
+    return one_line(clean_text(str(data.get("filter", _NO_FILTER))).text, _MAX_NAME)
+
+
 def _metrics(data: Mapping[str, Any]) -> Sequence[str]:
     """The names of the metrics; older logs do not list them."""
     named = data.get("metrics")
     if isinstance(named, list):
-        return [name for name in named if isinstance(name, str)]
+        return [name for name in named if isinstance(name, str) and name.isprintable()]
     return [name for name in ("acc", "acc_norm", "exact_match", "f1", "em") if name in data]
 
 
