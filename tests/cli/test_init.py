@@ -302,7 +302,7 @@ class TestRepository:
             "include": [{"local": ".gitlab/gradeline.yml"}]
         }
         job = yaml.safe_load((repository / ".gitlab" / "gradeline.yml").read_text())["gradeline"]
-        assert "gradeline ci a/suite.yaml\n" in job["script"]
+        assert "gradeline ci a/suite.yaml || code=$?\n" in job["script"]
 
     def test_an_existing_gitlab_pipeline_is_extended_by_hand(self, repository: Path) -> None:
         (repository / ".gitlab-ci.yml").write_text("test: {script: [make]}\n")
@@ -324,6 +324,25 @@ class TestRepository:
         key = KINDS[kind].key
         assert steps["Run the suite"].get("env") == ({key: f"${{{{ secrets.{key} }}}}"} if key else None)
         assert workflow["permissions"] == {"contents": "read", "pull-requests": "write"}
+
+    def test_linters_find_nothing_in_a_pipeline(self, tmp_path: Path) -> None:
+        paths: dict[str, list[str]] = {forge: [] for forge in PIPELINES}
+        for kind in KINDS:
+            for forge, found in paths.items():
+                (tmp_path / kind / ".git").mkdir(parents=True, exist_ok=True)
+                gradeline(tmp_path, "init", f"{kind}/my {forge}", "--target", kind, "--ci", forge)
+                found.append(str(tmp_path / kind / PIPELINES[forge].path))
+        config = tmp_path / "zizmor.yml"
+        policies = {"actions/*": "ref-pin"}  # GitHub's own actions are named by their major version
+        config.write_text(json.dumps({"rules": {"unpinned-uses": {"config": {"policies": policies}}}}))
+        for command in (
+            ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", *paths["github"]],
+            ["zizmor", "--offline", "--no-progress", "--config", str(config), *paths["github"]],
+            ["check-jsonschema", "--builtin-schema", "vendor.gitlab-ci", *paths["gitlab"]],
+        ):
+            linter = str(Path(sys.executable).with_name(command[0]))
+            done = subprocess.run([linter, *command[1:]], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
 
     def test_a_model_on_an_own_server_does_not_get_the_providers_key(self, repository: Path) -> None:
         gradeline(repository, "init", "evals", "--target", "openai", "--url", "http://127.0.0.1:1/v1")

@@ -48,8 +48,10 @@ jobs:
     runs-on: ubuntu-latest
     timeout-minutes: 30
     steps:
-      - uses: actions/checkout@v4
-      - uses: actions/setup-python@v5
+      - uses: actions/checkout@v6
+        with:
+          persist-credentials: false
+      - uses: actions/setup-python@v6
         with:
           python-version: "3.12"
       - run: {_install(choice)}
@@ -57,7 +59,7 @@ jobs:
       #- run: pip install -r requirements.txt
       {start}
       # The runs of the main branch.
-      - uses: actions/cache/restore@v4
+      - uses: actions/cache/restore@v5
         with:
           path: .gradeline
           key: gradeline-${{{{ github.event.pull_request.base.sha || github.event.before }}}}
@@ -67,17 +69,17 @@ jobs:
         {comment}  {key or "AGENT_KEY"}: ${{{{ secrets.{key or "AGENT_KEY"} }}}}
         run: |
           gradeline ci {shlex.quote(suite)}
-      - if: always() && github.event_name == 'pull_request'
+      - if: ${{{{ !cancelled() && github.event_name == 'pull_request' }}}}
         env:
           GITHUB_TOKEN: ${{{{ github.token }}}}
         run: gradeline ci comment
-      - uses: actions/cache/save@v4
-        if: always() && github.event_name == 'push'
+      - if: ${{{{ !cancelled() && github.event_name == 'push' }}}}
+        uses: actions/cache/save@v5
         with:
           path: .gradeline
           key: gradeline-${{{{ github.sha }}}}
-      - uses: actions/upload-artifact@v4
-        if: always()
+      - if: ${{{{ !cancelled() }}}}
+        uses: actions/upload-artifact@v6
         with:
           name: gradeline
           path: |
@@ -98,27 +100,29 @@ gradeline:
   image: python:3.12
   rules:
     - if: $CI_PIPELINE_SOURCE == "merge_request_event"
-      variables: {{GRADELINE_CACHE: pull}}
+      variables: {{CACHE_POLICY: pull}}
     - if: $CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH
-      variables: {{GRADELINE_CACHE: pull-push}}
+      variables: {{CACHE_POLICY: pull-push}}
   cache:   # the runs of the default branch
     key: gradeline
     paths: [.gradeline/]
-    policy: $GRADELINE_CACHE
+    policy: $CACHE_POLICY
     unprotect: true
+    when: always
   script:
     - {_install(choice)}
     # Install what your agent needs, and start it where it is a service. Keys are variables of the project.
     #- pip install -r requirements.txt
     {start}
     - |
-      gradeline ci {shlex.quote(suite)}
-  #after_script:
-    #- gradeline ci comment   # needs the variable GITLAB_TOKEN, a project access token with the scope api
+      gradeline ci {shlex.quote(suite)} || code=$?
+    # A comment needs the variable GITLAB_TOKEN: a project access token with the scope api.
+    - if [ -n "$GITLAB_TOKEN" ]; then gradeline ci comment; fi
+    - exit "${{code:-0}}"
   artifacts:
     when: always
     reports: {{junit: junit.xml}}
-    paths: [.gradeline/, gradeline-ci.json]
+    paths: [junit.xml, gradeline-ci.json, .gradeline/]
 """
 
 
