@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -190,11 +194,18 @@ def embeddings(vectors: Mapping[str, list[float]]) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with served(Handler) as url:
+        yield f"{url}/v1"
+
+
+@contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server in a thread."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/v1"
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
@@ -411,13 +422,33 @@ class TestDashboard:
         failed = dashboard(1, "", "Software", 0, grades={}, passes={})
         failed["sample"] = {"error": {"code": "rate_limit_exceeded", "message": "too many requests"}}
         write(project / "rows.jsonl", DASHBOARD, failed)
-        run(capsys, "import", "rows.jsonl", "--output", "imported")
+        _, report = run(capsys, "import", "rows.jsonl", "--output", "imported")
+        assert sorted(graded(capsys, report["runs"][0]).values(), key=str) == [YES, (None, None)]
         answers = [json.loads(line) for line in (project / "imported" / "answers.jsonl").read_text().splitlines()]
         error = answers[1]["response"]["error"]
         assert (error["type"], error["message"]) == ("rate_limited", "rate_limit_exceeded: too many requests")
         _, again = run(capsys, "run", "imported/suite.yaml")
         (summary,) = again["summary"]["graders"].values()
         assert (summary["passed"], summary["failed"], summary["scored"]) == (1, 0, 1)
+
+    def test_the_grade_of_a_failed_call_is_left_out(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        failed = dashboard(1, "", "Software", 0)
+        failed["sample"] = {"error": {"message": "too many requests"}}
+        write(project / "rows.jsonl", DASHBOARD, failed)
+        code, report = run(capsys, "import", "rows.jsonl", "--output", "imported")
+        name = "Match output to human label"
+        assert (code, not_mapped(report)) == (1, [(f"grade {name!r}", "is of a failed call, which has no grade")])
+        assert graded(capsys, report["runs"][0])[("item-1", name)] == (None, None)
+
+    def test_the_input_and_the_expected_value_are_chosen(
+        self, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write(project / "rows.jsonl", DASHBOARD)
+        chosen = ["--input", "ticket_text", "--expected", "missing"]
+        code, report = run(capsys, "import", "rows.jsonl", "--output", "imported", *chosen)
+        assert (code, not_mapped(report)) == (1, [("value", "has nothing at --expected 'missing'; correct the path")])
+        case = json.loads((project / "imported" / "cases.jsonl").read_text())
+        assert (case["input"], case["ground_truth"]) == ("My monitor will not turn on", "Hardware")
 
     def test_items_without_samples_are_graded_on_their_answers(
         self, project: Path, capsys: pytest.CaptureFixture[str]
@@ -693,3 +724,54 @@ class TestHostileSources:
         write(project / "export" / "run.json", run_of(data_source=source))
         _, report = run(capsys, "import", "export", "--output", "imported")
         require_same_grades(capsys, report)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def evals_api(criteria: list[dict[str, Any]], items: list[dict[str, Any]]) -> Iterator[str]:
+    """The routes of the Evals API that list things, with one output item per page."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            if path.endswith("/output_items"):
+                ids = [item["id"] for item in items]
+                start = ids.index(query.split("after=")[1].split("&")[0]) + 1 if "after=" in query else 0
+                found = {"object": "list", "data": items[start : start + 1], "has_more": start + 1 < len(items)}
+            elif path.endswith("/runs"):
+                found = {"object": "list", "data": [run_of()] if "after=" not in query else [], "has_more": False}
+            elif path.endswith("/evals"):
+                found = {"object": "list", "data": [eval_of()], "has_more": False}
+            else:
+                found = eval_of(*criteria)
+            body = json.dumps(found).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with served(Handler) as url:
+        yield url
+
+
+def test_the_documented_script_exports_what_can_be_imported(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (ROOT / "docs" / "from-openai-evals.md").read_text()
+    script = re.search(r'```python title="export_evals.py"[^\n]*\n(.*?)```', page, re.DOTALL)
+    assert script is not None
+    criteria = [JUDGES[0][0], JUDGES[2][0], *(one[0] for one in LOCAL)]
+    grades = [{str(one["name"]): YES for one in criteria}, {str(one["name"]): NO for one in criteria}]
+    with evals_api(criteria, [output_item(number, one) for number, one in enumerate(grades)]) as url:
+        environment = {**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-of-a-test-0123456789"}
+        command = [sys.executable, "-c", script[1]]
+        subprocess.run(command, check=True, cwd=project, env=environment, capture_output=True)
+    code, report = run(capsys, "import", "export/eval_1", "--output", "imported")
+    assert (code, not_mapped(report), len(report["runs"])) == (3, [], 1)
+    recorded = graded(capsys, report["runs"][0])
+    assert {name for _, name in recorded} == {str(one["name"]) for one in criteria}
+    assert recorded[("item-0", "eq")] == YES

@@ -26,13 +26,16 @@ from gradeline.compat.openai_evals import (
     whole_variable,
 )
 from gradeline.errors import ConfigError, MissingDataError, Problem
+from gradeline.graders.grading import skipped_grade
 from gradeline.importers import openai_logs, openai_registry
 from gradeline.importers.grades import imported_grade
+from gradeline.importers.json_values import ValuePath, json_text
 from gradeline.importers.kinds import ImportOptions, Source
 from gradeline.importers.openai_export import (
     Export,
     ExportedItem,
     ExportedRun,
+    call_error,
     files_of,
     input_text,
     is_hosted,
@@ -108,6 +111,8 @@ class HostedImport:
         self._chat: ChatSource | None = None
         self._chat_place = ""
         self._question: Template | None = None
+        self._input_path = ValuePath("--input", options.input_path)
+        self._expected_path = ValuePath("--expected", options.expected_path)
         self._digests: dict[int, str] = {}
         self._written: set[str] = set()
 
@@ -271,10 +276,17 @@ class HostedImport:
             yield ImportedResult(sample, response, self._grades(run, item))
 
     def _grades(self, run: ExportedRun, item: ExportedItem) -> dict[str, Grade]:
+        failed = item.sample is not None and call_error(item.sample) is not None
         grades: dict[str, Grade] = {}
         for name in run.grader_names:
             criterion = self._translator.criterion(name)
             recorded = item.grades.get(name)
+            if failed:
+                grades[criterion.name] = skipped_grade(criterion.grader.kind, criterion.grader.fingerprint)
+                if recorded is not None:
+                    why = "is of a failed call, which has no grade"
+                    self._report.not_mapped(item.place, item_name("grade", criterion.name), why)
+                continue
             score = None if recorded is None or recorded.score is None else criterion.range.share(recorded.score)
             original = {"score": recorded.score} if recorded and recorded.score != score else {}
             grades[criterion.name] = imported_grade(
@@ -310,12 +322,15 @@ class HostedImport:
         return Sample(
             key,
             clean_text(self._input(item, namespaces)).text,
-            self._expected(namespaces),
+            self._expected(item, namespaces),
             data | ({DERIVED: derived} if derived else {}),
             rubric_vars=self._rubric_vars(item.place, namespaces),
         )
 
     def _input(self, item: ExportedItem, namespaces: Namespaces) -> str:
+        chosen = self._chosen(self._input_path, item)
+        if chosen is not None:
+            return chosen
         if self._question is not None:
             with suppress(MissingDataError):
                 return render(self._question, namespaces)
@@ -323,11 +338,24 @@ class HostedImport:
         recorded = input_text(item.sample) if item.sample is not None else None
         return own or recorded or text_of(namespaces["item"])
 
-    def _expected(self, namespaces: Namespaces) -> str | None:
+    def _expected(self, item: ExportedItem, namespaces: Namespaces) -> str | None:
+        chosen = self._chosen(self._expected_path, item)
+        if chosen is not None:
+            return chosen
         for variable in self._translator.references[:1]:
             with suppress(MissingDataError):
                 return text_of(value_of(variable, namespaces))
         return None
+
+    def _chosen(self, path: ValuePath, item: ExportedItem) -> str | None:
+        """The value at the path that the caller chose; None without one, or if the item has nothing there."""
+        if path.is_default:
+            return None
+        try:
+            return json_text(path.find(item.item))
+        except LookupError as error:
+            self._report.not_mapped(item.place, "value", str(error))
+            return None
 
     def _rubric_vars(self, place: str, namespaces: Namespaces) -> dict[str, Any]:
         values = {}

@@ -311,8 +311,8 @@ def _embedded_items(run: ExportedRun) -> Iterator[ExportedItem]:
 
 def response_of(sample: Mapping[str, Any]) -> Response:
     """The response of a sample; one with an ``error`` is a failed call, and so is one without any output."""
-    error = sample.get("error")
-    if isinstance(error, Mapping) and any(error.values()):
+    error = call_error(sample)
+    if error is not None:
         return _failed(error)
     outputs = sample.get("output", sample.get("outputs"))
     if not isinstance(outputs, list) or not outputs:
@@ -330,6 +330,12 @@ def response_of(sample: Mapping[str, Any]) -> Response:
         usage=usage_of(sample.get("usage", sample.get("token_usage"))),
         stop_reason=clean_text(reason).text if isinstance(reason, str) else None,
     )
+
+
+def call_error(sample: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The error of a failed call; None if the call succeeded."""
+    error = sample.get("error")
+    return error if isinstance(error, Mapping) and any(error.values()) else None
 
 
 def failed_response(error_type: str, message: str) -> Response:

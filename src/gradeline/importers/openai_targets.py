@@ -52,11 +52,13 @@ def chat_source(run: Mapping[str, Any]) -> ChatSource | None:
     source = run.get("data_source")
     if not isinstance(source, Mapping) or source.get("type") not in _CALLS:
         return None
+    given = source.get("input_messages")
+    if given is None:
+        return None  # it graded stored completions or responses
+    given = given if isinstance(given, Mapping) else {}
     model = source.get("model") or run.get("model")
     if not isinstance(model, str):
         raise NotMappedError("names no model")
-    given = source.get("input_messages")
-    given = given if isinstance(given, Mapping) else {}
     sampling = source.get("sampling_params")
     rest = (model, _CALLS[source["type"]])
     parameters = sampling if isinstance(sampling, Mapping) else {}
@@ -66,7 +68,8 @@ def chat_source(run: Mapping[str, Any]) -> ChatSource | None:
             raise NotMappedError(f"item_reference {quote(given.get('item_reference'), 60)} is no part of the item")
         return ChatSource(*rest, [], variable, parameters)
     if given.get("type") != "template":
-        raise NotMappedError("has no input_messages; write the prompt of the target")
+        kind = quote(given.get("type"), 40)
+        raise NotMappedError(f"has input_messages of type {kind}; write the prompt of the target")
     return ChatSource(*rest, read_messages(given.get("template")), None, parameters)
 
 
