@@ -1,4 +1,4 @@
-"""Exports of Langfuse: dataset items, dataset runs, traces with their observations, and scores.
+"""Exports of Langfuse: dataset items, experiments (dataset runs), traces with their observations, and scores.
 
 The files are answers of the public API (pages, or one object), downloads of the web interface, or the scheduled
 export to blob storage, whose names are in snake case. A folder may have several of them.
@@ -52,6 +52,8 @@ _KEYS = (
     frozenset({"observations", "scores", "timestamp"}),
     frozenset({"timestamp", "bookmarked", "public"}),
     frozenset({"datasetRunId", "datasetItemId"}),
+    frozenset({"experimentItemId", "traceId"}),
+    frozenset({"subject", "dataType", "name"}),
 )
 
 
@@ -84,6 +86,8 @@ class _LangfuseReader:
         data = row.data
         if field(data, "datasetItemId") and field(data, "traceId"):
             self._add_link(row)
+        elif field(data, "experimentItemId") and field(data, "traceId") and "type" not in data:
+            self._add_experiment_item(row)
         elif "dataType" in data or "data_type" in data or ("value" in data and "source" in data):
             self._add_score(row)
         elif field(data, "traceId") and field(data, "startTime"):
@@ -125,6 +129,29 @@ class _LangfuseReader:
         self._spool.add_link(str(field(data, "traceId")), run, str(field(data, "datasetItemId")))
         self._report.mapped(row.place, "dataset run item", "result of a run")
 
+    def _add_experiment_item(self, row: ImportedRow) -> None:
+        """The result of an experiment for one item, as version 4 has it: the first observation and its scores."""
+        data = row.data
+        trace = str(field(data, "traceId"))
+        span = Span(
+            trace,
+            text_field(data, "id") or trace,
+            row.place,
+            "trace",
+            input=data.get("input"),
+            output=data.get("output"),
+            expected=field(data, "expectedOutput"),
+            error=_error(data),
+            start=seconds(field(data, "startTime")),
+            end=seconds(field(data, "endTime")),
+            run=_experiment(data),
+            item=text_field(data, "experimentItemId"),
+            metadata=mapping(field(data, "experimentItemMetadata")),
+        )
+        self._spool.add_span(span, "experiment item")
+        for part in _parts(row, "scores"):
+            self.add(ImportedRow(part.place, {"traceId": trace, **part.data}))
+
     def _add_trace(self, row: ImportedRow) -> None:
         data = row.data
         trace = str(data["id"])
@@ -156,7 +183,6 @@ class _LangfuseReader:
         if ident is None:
             self._report.not_mapped(row.place, "observation", "has no id; export it again")
             return
-        failed = data.get("level") == "ERROR"
         span = Span(
             trace,
             ident,
@@ -166,10 +192,12 @@ class _LangfuseReader:
             parent=text_field(data, "parentObservationId"),
             input=data.get("input"),
             output=data.get("output"),
-            error=(text_field(data, "statusMessage") or "the observation has the level ERROR") if failed else None,
+            error=_error(data),
             start=seconds(field(data, "startTime")),
             end=seconds(field(data, "endTime")),
             usage=_usage(data),
+            run=_experiment(data),
+            item=text_field(data, "experimentItemId"),
             session=text_field(data, "sessionId"),
             metadata=mapping(data.get("metadata")),
             tags=texts(data.get("tags")),
@@ -183,13 +211,39 @@ class _LangfuseReader:
         if name is None or kind not in _SCORES:
             self._report.not_mapped(row.place, what, f"is {kind.lower()}, which is no grade; read it in the source")
             return
-        if not field(data, "traceId") and not field(data, "observationId"):
-            self._report.not_mapped(row.place, what, "is of a session or a whole run; score the traces")
+        trace, observation = _subject(data)
+        if trace is None and observation is None:
+            self._report.not_mapped(row.place, what, "is of a session or a whole experiment; score the traces")
             return
-        self._spool.add_score(_score(row, name, kind), "score")
+        self._spool.add_score(_score(row, name, kind, trace, observation), "score")
 
 
-def _score(row: ImportedRow, name: str, kind: str) -> TraceScore:
+def _experiment(data: Mapping[str, Any]) -> str | None:
+    return text_field(data, "experimentName") or text_field(data, "experimentId")
+
+
+def _error(data: Mapping[str, Any]) -> str | None:
+    if data.get("level") != "ERROR":
+        return None
+    return text_field(data, "statusMessage") or "the observation has the level ERROR"
+
+
+def _subject(data: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The ids of the trace and of the observation that a score is of, which version 4 keeps in an object."""
+    subject = mapping(data.get("subject"))
+    if not subject:
+        return text_field(data, "traceId"), text_field(data, "observationId")
+    ident = text_field(subject, "id")
+    match subject.get("kind"):
+        case "trace":
+            return ident, None
+        case "observation":
+            return text_field(subject, "traceId") or text_field(data, "traceId"), ident
+        case _:
+            return None, None
+
+
+def _score(row: ImportedRow, name: str, kind: str, trace: str | None, observation: str | None) -> TraceScore:
     data = row.data
     raw, text = data.get("value"), text_field(data, "stringValue")
     if isinstance(raw, str) and text is None:
@@ -200,7 +254,6 @@ def _score(row: ImportedRow, name: str, kind: str) -> TraceScore:
         value = value_of_word(text)
     elif value is None:
         value = value_of_word(text)
-    trace, observation = text_field(data, "traceId"), text_field(data, "observationId")
     return TraceScore(
         name,
         row.place,

@@ -34,7 +34,8 @@ _TABLES = """
     CREATE TABLE items (n INTEGER PRIMARY KEY, id TEXT UNIQUE, body BLOB);
     CREATE TABLE traces (trace TEXT PRIMARY KEY, run TEXT, item TEXT);
     CREATE TABLE spans (
-        n INTEGER PRIMARY KEY, trace TEXT, id TEXT, first REAL, last REAL, body BLOB, UNIQUE (trace, id)
+        n INTEGER PRIMARY KEY, trace TEXT, id TEXT, kind TEXT, first REAL, last REAL, body BLOB,
+        UNIQUE (trace, id, kind)
     );
     CREATE TABLE scores (
         n INTEGER PRIMARY KEY, id TEXT UNIQUE, trace TEXT, span TEXT, name TEXT, human INTEGER, value REAL, body BLOB
@@ -157,10 +158,11 @@ class TraceSpool:
         body = self._body(span, what)
         if body is None:
             return False
-        statement = "INSERT OR IGNORE INTO spans (trace, id, first, last, body) VALUES (?, ?, ?, ?, ?)"
-        if not self._write(statement, span.trace, span.id, span.start, span.end, body):
-            known = "SELECT body FROM spans WHERE trace = ? AND id = ?"
-            return self._report_duplicate(span, what, known, span.trace, span.id)
+        statement = "INSERT OR IGNORE INTO spans (trace, id, kind, first, last, body) VALUES (?, ?, ?, ?, ?, ?)"
+        kind = "trace" if span.kind == "trace" else "step"  # a trace may have the id of its first step
+        if not self._write(statement, span.trace, span.id, kind, span.start, span.end, body):
+            known = "SELECT body FROM spans WHERE trace = ? AND id = ? AND kind = ?"
+            return self._report_duplicate(span, what, known, span.trace, span.id, kind)
         self._write(
             "INSERT INTO traces VALUES (?, ?, ?) ON CONFLICT (trace) DO UPDATE"
             " SET run = coalesce(run, excluded.run), item = coalesce(item, excluded.item)",

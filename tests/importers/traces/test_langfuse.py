@@ -197,6 +197,58 @@ def test_experiments_are_runs_that_can_be_compared(exports: ExportProject) -> No
     assert answers == [("france", "Paris"), ("peru", "Quito")]
 
 
+def experiment_item(run: str, item: str, output: str, **fields: object) -> dict[str, Any]:
+    return {
+        "id": f"o-{run}-{item}",
+        "traceId": f"t-{run}-{item}",
+        "startTime": "2026-11-16T10:00:00.000Z",
+        "endTime": "2026-11-16T10:00:01.500Z",
+        "level": "DEFAULT",
+        "experimentId": f"id of {run}",
+        "experimentName": run,
+        "experimentItemId": item,
+        "input": {"question": f"What is the capital of {item}?"},
+        "output": output,
+        "expectedOutput": "Lima",
+        "experimentItemMetadata": {"level": "easy"},
+        **fields,
+    }
+
+
+def test_experiments_of_version_4(exports: ExportProject) -> None:
+    subject = {"kind": "observation", "id": "o-large-peru", "traceId": "t-large-peru"}
+    right = {"id": "s", "name": "right", "value": True, "dataType": "BOOLEAN", "source": "EVAL", "subject": subject}
+    items = [experiment_item("small", "peru", "Quito"), experiment_item("large", "peru", "Lima", scores=[right])]
+    tool = observation("o2", "TOOL", 0, name="search", input={"q": "x"}, output="Lima") | {
+        "traceId": "t-large-peru",
+        "parentObservationId": "o-large-peru",
+    }
+    first = observation("o-large-peru", "SPAN", 0, input="peru", output="Lima") | {"traceId": "t-large-peru"}
+    trace = {"kind": "trace", "id": "t-small-peru"}
+    label = {
+        "id": "a",
+        "name": "right",
+        "value": False,
+        "dataType": "BOOLEAN",
+        "source": "ANNOTATION",
+        "subject": trace,
+    }
+    whole = {**right, "id": "w", "name": "f1", "subject": {"kind": "experiment", "id": "id of large"}}
+    exports.write("export/experiment-items.json", {"data": items, "meta": {"cursor": None}})
+    exports.write("export/observations.json", {"data": [first, tool]})
+    exports.write("export/scores.json", {"data": [label, right, whole]})
+    imported = exports.imports("export")
+    assert imported.counts("not mapped") == {"score 'f1'": 1}
+    small, large = (exports.records(run)["peru#0"] for run in imported.report["runs"])
+    assert (small["response"]["text"], small["response"]["latency_ms"]) == ("Quito", 1500.0)
+    assert [(one["grader"], one["verdict"]) for one in small["labels"]] == [("right", "fail")]
+    assert (large["grades"]["right"]["outcome"], large["response"]["text"]) == ("pass", "Lima")
+    (turn,) = large["response"]["trajectory"]["turns"]
+    assert [message["role"] for message in turn] == ["assistant", "tool"]
+    (case,) = imported.lines("cases.jsonl")
+    assert (case["id"], case["ground_truth"], case["metadata"]["level"]) == ("peru", "Lima", "easy")
+
+
 def test_two_traces_of_an_item_in_one_run_are_repeats(exports: ExportProject) -> None:
     rows = [*ITEMS[:1]]
     for number in (1, 2):
