@@ -46,7 +46,9 @@ INTENDED: dict[str, tuple[str, ...]] = {
         "is-refusal assertion > Edge cases and special values > should handle whitespace-only output",
     ),
     "an empty output": ("handleWordCount > exact count > should handle empty string as 0 words",),
-    "a score outside 0 to 1": ("runAssertion > should pass when javascript returns a number above threshold",),
+    "a score outside 0 to 1, or against the pass": (
+        "runAssertion > should pass when javascript returns a number above threshold",
+    ),
     "the score of `not-tool-call-f1`": (
         "handleToolCallF1 > inverse assertion (not-tool-call-f1) > should invert pass result when inverse is true",
     ),

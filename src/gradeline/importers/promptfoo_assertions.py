@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,11 +26,11 @@ from gradeline.importers.promptfoo_types import (
     JudgedCriterion,
     NotMappedError,
     Outcome,
+    Rendering,
     RuleCheck,
     Scope,
     least_score,
     number_of,
-    rendered,
 )
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.model import clean_text, quote
@@ -44,6 +43,7 @@ _MAX_REFERENCES = 20
 """References from template to template."""
 _MAX_WEIGHT = 1e6
 _MAX_METRIC = 80
+_MAX_TYPE = 100
 _TEMPLATES = "#/assertionTemplates/"
 _CODE = frozenset(("javascript", "python", "ruby"))
 _SCRIPTS = frozenset((".js", ".cjs", ".mjs", ".ts", ".py", ".rb"))
@@ -133,18 +133,15 @@ class AssertionMapper:
             self._report.not_mapped(place, "test", f"{error}; none of its assertions is part of the suite")
             return MappedCase([], {})
 
-    def _threshold(self, place: str, threshold: object) -> float | None:
+    def _threshold(self, place: str, threshold: float | None) -> float | None:
         """The score from which a test passes; None where promptfoo ignores it."""
         if threshold is None:
             return None
-        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not isfinite(threshold):
-            self._report.not_mapped(place, "threshold", f"is {quote(threshold, 40)}; write a number from 0 to 1")
-            return None
-        if not 0 <= threshold <= 1:
-            note = f"is {threshold:g}, and a score is from 0 to 1; write a number in that range"
-            self._report.not_mapped(place, "threshold", note)
-            return None
-        return float(threshold)
+        number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+        if number and 0 <= threshold <= 1:
+            return float(threshold)
+        self._report.not_mapped(place, "threshold", f"is {quote(threshold, 40)}; write a number from 0 to 1")
+        return None
 
 
 class _Reader:
@@ -155,6 +152,7 @@ class _Reader:
         self._place = place
         self._scope = scope
         self._templates = templates
+        self._rendering = Rendering(scope.variables)
         self._count = 0
 
     def entries(self, assertions: Sequence[object]) -> list[Entry | EntrySet]:
@@ -257,7 +255,7 @@ class _Reader:
         config = data.get("config") or {}
         if not isinstance(config, Mapping):
             raise NotMappedError(f"has the config {quote(config, 60)}; write a mapping")
-        rendered_config = rendered(config, self._scope.variables)
+        rendered_config = self._rendering.value(config)
         assert isinstance(rendered_config, dict)  # noqa: S101 - a rendered mapping is one
         return Assertion(
             type=kind,
@@ -267,7 +265,7 @@ class _Reader:
             weight=self._weight(data),
             metric=self._metric(data),
             config=rendered_config,
-            provider=rendered(data.get("provider"), {}),
+            provider=self._rendering.value(data.get("provider")),
             rubric_prompt=data.get("rubricPrompt"),
             transform=_text(data, "transform"),
             context_transform=_text(data, "contextTransform"),
@@ -284,7 +282,7 @@ class _Reader:
                 return self._scope.folder.value(reference)
             except FileReferenceError as error:
                 raise NotMappedError(f"has a value that is not read: {error}") from None
-        return rendered(value, self._scope.variables)
+        return self._rendering.value(value)
 
     def _threshold(self, data: Mapping[str, object]) -> float | None:
         written = data.get("threshold")
@@ -302,7 +300,7 @@ class _Reader:
         written = data.get("metric")
         if written is None:
             return None
-        metric = rendered(written, self._scope.variables)
+        metric = self._rendering.value(written)
         if not isinstance(metric, str) or len(metric) > _MAX_METRIC or not metric.isprintable():
             raise NotMappedError(
                 f"has the metric {quote(metric, 60)}; write a name of at most {_MAX_METRIC} characters"
@@ -339,6 +337,7 @@ class _Reader:
         elif isinstance(outcome, JudgedCriterion):
             judge = judge_options(self._scope.options.get("provider"))
             _require_check({"judge": outcome.text})
+            _require_grader({"kind": "checks", **judge})
         else:
             for grader in outcome.graders if isinstance(outcome, BestOf) else [outcome]:
                 _require_grader(grader.config)
@@ -356,7 +355,7 @@ def _require_known(kind: str) -> None:
         raise NotMappedError("is of red teaming, which gradeline does not do; keep it in promptfoo")
     if kind in UNMAPPED:
         raise NotMappedError(UNMAPPED[kind])
-    near = closest_match(kind, (*TYPES, *SPECIAL_TYPES))
+    near = closest_match(kind, (*TYPES, *SPECIAL_TYPES)) if len(kind) <= _MAX_TYPE else None
     raise NotMappedError(f"is no type of promptfoo; did you mean {near!r}?" if near else "is no type of promptfoo")
 
 

@@ -5,13 +5,17 @@ The code is carried over as it is written; an import never executes it.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import textwrap
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
+from keyword import iskeyword
+from math import nextafter
 from posixpath import normpath
+from warnings import catch_warnings
 
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
 from gradeline.importers.promptfoo_types import FILE, Assertion, CodeFile, NotMappedError, Scope, SuiteGrader
@@ -22,6 +26,8 @@ RUBY_RUNTIME = "graders/promptfoo.rb"
 _USER = "graders/promptfoo_files"
 """Folder of the user's own files, which generated files import."""
 _MAX_CODE = 200_000
+_ABOVE_ZERO = 1e-9
+"""The score from which a number passes without a threshold."""
 _STATEMENT = re.compile(r"(?:return|const|let|var|if|for|while|switch|throw|try|function|async)\b")
 _CONTEXT = "context has vars, prompt, config, test and providerResponse; an output that is JSON is passed as text"
 _NUMBERS = "a number outside 0 to 1 passes or fails, and scores 1 or 0"
@@ -29,42 +35,73 @@ _NUMBERS = "a number outside 0 to 1 passes or fails, and scores 1 or 0"
 
 def javascript(assertion: Assertion, scope: Scope) -> SuiteGrader:
     """JavaScript in the value or in a file, run by Node."""
-    text = assertion.text()
+    text = _code(assertion)
     if text.startswith(SCHEME):
-        return node_grader(*_module_code(FileReference.of(text), scope), assertion)
-    return node_grader(f"grade(async (output, context) => {{\n{_body(text)}\n}});", {}, assertion)
+        return _module_grader(FileReference.of(text), scope, assertion)
+    return _function_grader(_body(text), assertion)
 
 
-def node_grader(
-    code: str, others: Mapping[str, str], assertion: Assertion, differs: str = f"{_CONTEXT}; {_NUMBERS}"
+def _function_grader(
+    body: str, assertion: Assertion, *helpers: str, differs: str = f"{_CONTEXT}; {_NUMBERS}"
 ) -> SuiteGrader:
-    """A grader of kind command that runs code with Node."""
-    require = 'import { createRequire } from "node:module";\n' if "require(" in code else ""
-    made = "const require = createRequire(import.meta.url);\n" if require else ""
-    text = f'{require}import {{ grade }} from "./promptfoo.mjs";\n{made}\n{code}\n'
+    """A grader of kind command that runs the body of a function with Node."""
+    lines = [f'import {{ {", ".join(("grade", *helpers))} }} from "./promptfoo.mjs";', ""]
+    if "require(" in body:
+        lines = ['import { createRequire } from "node:module";', *lines]
+        lines += ["const require = createRequire(import.meta.url);", ""]
+    lines += ["grade(async (output, context) => {", body, "});", ""]
+    return _node_grader("\n".join(lines), {}, assertion, differs)
+
+
+def _module_grader(reference: FileReference, scope: Scope, assertion: Assertion) -> SuiteGrader:
+    """A grader that calls a function of the user's module."""
+    suffixes = {".js": None, ".cjs": ".cjs", ".mjs": ".mjs"}
+    if reference.suffix not in suffixes:
+        raise NotMappedError(f"names {quote(reference.path, 60)}, which Node does not run; compile it to .mjs first")
+    text = _file(reference, scope)
+    name = user_file(reference, suffixes[reference.suffix] or (".mjs" if _is_module(text) else ".cjs"))
+    lines = [
+        'import { exported, grade } from "./promptfoo.mjs";',
+        f"import * as user from {json.dumps('./' + name.removeprefix('graders/'))};",
+        "",
+        f"grade(exported(user, {json.dumps(reference.function)}));",
+        "",
+    ]
+    differs = f"{_CONTEXT}; {_NUMBERS}; files that it imports are not copied"
+    return _node_grader("\n".join(lines), {name: text}, assertion, differs)
+
+
+def _node_grader(program: str, others: Mapping[str, str], assertion: Assertion, differs: str) -> SuiteGrader:
     config = {"kind": "command", "command": ["node", FILE], "protocol": "jsonl", **_options(assertion)}
-    runtime = {RUNTIME: _runtime("promptfoo.mjs"), **others}
-    code_file = CodeFile(".mjs", text, runtime)
+    code_file = CodeFile(".mjs", program, {RUNTIME: _runtime("promptfoo.mjs"), **others})
     return SuiteGrader(config, "grader command with Node", None, differs, True, code_file, True)
+
+
+def _code(assertion: Assertion) -> str:
+    text = assertion.text()
+    if not text.strip():
+        raise NotMappedError("has no code")
+    if len(text) > _MAX_CODE:
+        raise NotMappedError(f"has {len(text):,} characters of code, more than {_MAX_CODE:,}; put it into a file")
+    return text
 
 
 def _options(assertion: Assertion) -> dict[str, object]:
     """The options of a grader of kind command: a score passes where promptfoo's number does."""
-    least = 1e-9 if assertion.threshold is None else assertion.threshold
+    least = _ABOVE_ZERO if assertion.threshold is None else assertion.threshold
+    if assertion.negated:
+        least = nextafter(1 - least, 2)
+    least = min(1.0, max(0.0, least))
     parameters: dict[str, object] = {"config": dict(assertion.config), "pass_threshold": least}
     if assertion.threshold is not None:
         parameters["threshold"] = assertion.threshold
     if assertion.negated:
         parameters["negate"] = True
-        least = 1e-9
-        parameters["pass_threshold"] = least
-    return {"parameters": parameters, "pass_threshold": min(1.0, max(0.0, least))}
+    return {"parameters": parameters, "pass_threshold": least}
 
 
 def _body(code: str) -> str:
     """The body of a function: an expression is returned, and so is the last one after declarations."""
-    if len(code) > _MAX_CODE:
-        raise NotMappedError(f"has {len(code):,} characters of code, more than {_MAX_CODE:,}; put it into a file")
     plain = code.strip()
     if "\n" in plain or re.match(r"(?:return|if|for|while|switch|throw|try)\b", plain):
         return code.rstrip("\n")
@@ -72,19 +109,6 @@ def _body(code: str) -> str:
         return f"return (\n{plain.rstrip(';')}\n);"
     first, _, last = plain.rstrip("; ").rpartition(";")
     return f"{first};\nreturn (\n{last.strip()}\n);" if first else plain
-
-
-def _module_code(reference: FileReference, scope: Scope) -> tuple[str, Mapping[str, str]]:
-    """The code that calls a function of the user's module, and the module."""
-    suffixes = {".js": None, ".cjs": ".cjs", ".mjs": ".mjs"}
-    if reference.suffix not in suffixes:
-        raise NotMappedError(f"names {quote(reference.path, 60)}, which Node does not run; compile it to .mjs first")
-    text = _file(reference, scope)
-    suffix = suffixes[reference.suffix] or (".mjs" if _is_module(text) else ".cjs")
-    name = user_file(reference, suffix)
-    path = json.dumps("./" + name.removeprefix("graders/"))
-    function = json.dumps(reference.function)
-    return f"import * as user from {path};\n\ngrade(exported(user, {function}));", {name: text}
 
 
 def _is_module(text: str) -> bool:
@@ -102,33 +126,48 @@ def user_file(reference: FileReference, suffix: str | None = None) -> str:
 
 def _file(reference: FileReference, scope: Scope) -> str:
     try:
-        return scope.folder.text(reference)
+        text = scope.folder.text(reference)
     except FileReferenceError as error:
         raise NotMappedError(f"names a file that is not read: {error}") from None
+    if len(text) > _MAX_CODE:
+        raise NotMappedError(f"names a file of {len(text):,} characters, more than {_MAX_CODE:,}; split it")
+    return text
 
 
 def python(assertion: Assertion, scope: Scope) -> SuiteGrader:
     """Python in the value or in a file, run as a custom grader."""
-    text = assertion.text()
+    text = _code(assertion)
     function = "get_assert"
     if text.startswith(SCHEME):
         reference = FileReference.of(text)
         if reference.suffix != ".py":
             raise NotMappedError(f"names {quote(reference.path, 60)}, which is not a Python file")
         code, function = _file(reference, scope), reference.function or function
+        if not function.isidentifier() or iskeyword(function):
+            raise NotMappedError(f"names the function {quote(function, 60)}, which is not a name of Python")
     else:
         code = _python_function(text)
+    _require_python(code)
     settings = {"config": dict(assertion.config), "threshold": assertion.threshold, "negate": assertion.negated}
-    tail = _runtime("grader.py.txt").replace("'SETTINGS'", repr(settings)).replace("FUNCTION", function)
+    tail = _runtime("grader.py.txt").replace("FUNCTION", function).replace("'SETTINGS'", repr(json.dumps(settings)))
     config: dict[str, object] = {"kind": "tool", "function": f"{FILE}:promptfoo_grade"}
     differs = f"{_CONTEXT.replace(' and providerResponse', '').replace('config, test', 'config and test')}; {_NUMBERS}"
     code_file = CodeFile(".py", f"{code.rstrip()}\n\n\n{tail}")
     return SuiteGrader(config, "custom grader in Python", None, differs, True, code_file, True)
 
 
+def _require_python(code: str) -> None:
+    """`NotMappedError` for code that is not Python, with which no run could start."""
+    try:
+        with catch_warnings(action="ignore"):
+            ast.parse(code)
+    except SyntaxError as error:
+        raise NotMappedError(f"is not Python: {error.msg}, line {error.lineno}; fix it") from None
+    except (ValueError, MemoryError, RecursionError):
+        raise NotMappedError("is not Python that can be read; simplify it") from None
+
+
 def _python_function(code: str) -> str:
-    if len(code) > _MAX_CODE:
-        raise NotMappedError(f"has {len(code):,} characters of code, more than {_MAX_CODE:,}; put it into a file")
     plain = code.strip()
     body = textwrap.dedent(code).strip("\n") if "\n" in plain else f"return (\n    {plain}\n)"
     return f"def get_assert(output, context):\n{textwrap.indent(body, '    ')}"
@@ -136,7 +175,7 @@ def _python_function(code: str) -> str:
 
 def ruby(assertion: Assertion, scope: Scope) -> SuiteGrader:
     """Ruby in the value or in a file, run by Ruby."""
-    text = assertion.text()
+    text = _code(assertion)
     function = "get_assert"
     if text.startswith(SCHEME):
         reference = FileReference.of(text)
@@ -172,6 +211,8 @@ def _runtime(name: str) -> str:
     return files("gradeline.importers").joinpath("promptfoo_runtime", name).read_text(encoding="utf-8")
 
 
+_HELPERS = ("same",)
+
 CHECKS_IN_NODE: Mapping[str, Callable[[Assertion], str]] = {
     "contains": lambda one: f"String(output).includes({_js(one.text())})",
     "icontains": lambda one: f"String(output).toLowerCase().includes({_js(one.text().lower())})",
@@ -188,15 +229,12 @@ def in_node(assertion: Assertion) -> SuiteGrader:
     check = CHECKS_IN_NODE.get(assertion.type)
     if check is None:
         raise NotMappedError("has a transform before a check that Node does not make; apply it in the agent's response")
-    code = f"return {check(assertion)};"
+    code = f"  return {check(assertion)};"
     if assertion.transform is not None:
-        changed = textwrap.indent(_body(assertion.transform), "  ")
-        code = f"output = await (async () => {{\n{changed}\n}})();\n{code}"
-    helper = 'import { same } from "./promptfoo.mjs";\n' if assertion.type == "equals" else ""
-    program = f"{helper}grade(async (output, context) => {{\n{code}\n}});"
+        code = f"  output = await (async () => {{\n{_body(assertion.transform)}\n  }})();\n{code}"
     if assertion.transform is not None or assertion.type == "javascript":
-        return node_grader(program, {}, assertion)
-    return node_grader(program, {}, assertion, "")
+        return _function_grader(code, assertion, *_HELPERS)
+    return _function_grader(code, assertion, *_HELPERS, differs="")
 
 
 def _js(value: object) -> str:

@@ -15,10 +15,10 @@ from gradeline.importers.promptfoo_types import (
     JudgedCriterion,
     NotMappedError,
     Outcome,
+    Rendering,
     Scope,
     SuiteGrader,
     number_of,
-    rendered,
 )
 from gradeline.model import quote
 
@@ -129,8 +129,9 @@ def judge_options(written: object) -> dict[str, object]:
         raise NotMappedError(f"is judged by {quote(written, 60)}; write provider, model and base_url of a judge")
     judge: dict[str, object] = {"provider": _JUDGES[provider], "model": model}
     if isinstance(options, Mapping):
-        if isinstance(options.get("temperature"), int | float):
-            judge["temperature"] = options["temperature"]
+        temperature = options.get("temperature")
+        if isinstance(temperature, int | float) and not isinstance(temperature, bool):
+            judge["temperature"] = temperature
         if isinstance(options.get("apiBaseUrl"), str):
             judge["base_url"] = options["apiBaseUrl"]
     return judge
@@ -173,8 +174,8 @@ def _rubric_prompt(written: object, scope: Scope) -> str:
         written = "\n\n".join(part for part in parts if isinstance(part, str))
     if not isinstance(written, str) or not written.strip():
         raise NotMappedError(f"has a rubricPrompt that is no text: {quote(written, 60)}")
-    marks = {name: f"\0{name}\0" for name in ("output", "rubric", "input", "criteria")}
-    text = rendered(written, {**scope.variables, **marks})
+    marks = {name: f"\ue000{name}\ue001" for name in ("output", "rubric", "input", "criteria")}
+    text = Rendering({**scope.variables, **marks}).value(written)
     assert isinstance(text, str)  # noqa: S101 - a rendered text is one
     text = text.replace("{", "{{").replace("}", "}}")
     for name, placeholder in (("output", "submission"), ("rubric", "ground_truth"), ("criteria", "ground_truth")):

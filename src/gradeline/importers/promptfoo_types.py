@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
-from math import isfinite
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -29,8 +28,13 @@ TYPES = frozenset(
 SPECIAL_TYPES = frozenset(("assert-set", "human", "max-score", "select-best"))
 MAX_DEPTH = 32
 """Levels of nesting of a value."""
-MAX_ITEMS = 10_000
-"""Strings in a value."""
+MAX_ITEMS = 100_000
+"""Maximum values in the assertions of a test, with those inside of others."""
+MAX_CHARS = 10_000_000
+"""Maximum characters in the assertions of a test, with their variables."""
+
+
+_MAX_NUMBER = 1e300
 
 
 class NotMappedError(ValueError):
@@ -141,32 +145,43 @@ def number_text(value: float) -> str:
 
 def number_of(value: object, what: str) -> float:
     """A finite number; `NotMappedError` for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise NotMappedError(f"needs a number as its {what}, got {quote(value, 60)}")
-    return float(value)
+    if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_NUMBER:
+        return float(value)
+    raise NotMappedError(f"needs a number as its {what}, got {quote(value, 60)}")
 
 
-def rendered(value: object, variables: Mapping[str, object], depth: int = 0) -> object:
-    """A value with the templates in its strings rendered, and characters replaced that cannot be stored.
+class Rendering:
+    """Renders the templates in the values of one test, within a bound for all of them."""
 
-    `NotMappedError` for templates that are not supported.
-    """
-    if depth > MAX_DEPTH:
-        raise NotMappedError(f"has a value that is nested more than {MAX_DEPTH} levels deep; write a flatter one")
-    if isinstance(value, str):
+    def __init__(self, variables: Mapping[str, object]) -> None:
+        self._variables = variables
+        self._items = 0
+        self._chars = 0
+
+    def value(self, written: object, depth: int = 0) -> object:
+        """A value with the templates in its strings rendered, and characters replaced that cannot be stored.
+
+        `NotMappedError` for templates that are not supported, and beyond the bounds.
+        """
+        if depth > MAX_DEPTH:
+            raise NotMappedError(f"has a value that is nested more than {MAX_DEPTH} levels deep; write a flatter one")
+        self._items += 1
+        if self._items > MAX_ITEMS:
+            raise NotMappedError(f"is in a test whose values have more than {MAX_ITEMS:,} items; split the test")
+        if isinstance(written, str):
+            return self._text(written)
+        if isinstance(written, Mapping):
+            return {clean_text(str(key)).text: self.value(item, depth + 1) for key, item in written.items()}
+        if isinstance(written, list | tuple):
+            return [self.value(item, depth + 1) for item in written]
+        return written
+
+    def _text(self, written: str) -> str:
         try:
-            return clean_text(render(parse_template(value), variables)).text
+            text = render(parse_template(written), self._variables)
         except TemplateError as error:
             raise NotMappedError(f"has a template that {error}; write the value out") from None
-    if isinstance(value, Mapping):
-        _few(value)
-        return {str(key): rendered(item, variables, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        _few(value)
-        return [rendered(item, variables, depth + 1) for item in value]
-    return value
-
-
-def _few(value: Sized) -> None:
-    if len(value) > MAX_ITEMS:
-        raise NotMappedError(f"has a value with {len(value):,} items, more than {MAX_ITEMS:,}")
+        self._chars += len(text)
+        if self._chars > MAX_CHARS:
+            raise NotMappedError(f"is in a test whose values have more than {MAX_CHARS:,} characters; split the test")
+        return clean_text(text).text
