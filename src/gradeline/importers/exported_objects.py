@@ -1,6 +1,6 @@
 """Objects of exported files, and the values of their fields.
 
-The files are JSON Lines, JSON lists, single documents, or pages of a REST API with objects in them.
+The files are JSON Lines, JSON lists, single documents, pages of a REST API with objects in them, or Parquet.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from gradeline.importers.report import ImportReport
 from gradeline.importers.rows import ImportedRow, read_json_document, read_rows
 from gradeline.parsing.json_text import NotJsonError, parse_json
 from gradeline.rest_types import utc_timestamp
+from gradeline.suite.parquet import PARQUET, parquet_rows
 from gradeline.suite.text_files import BOM, GZIP, split_lines
 
-ENDINGS = (".json", ".jsonl", ".ndjson")
+ENDINGS = (".json", ".jsonl", ".ndjson", PARQUET)
 _MAX_FILES = 10_000
+_NO_ROW = ImportedRow("", {})
 _DETECTED_FILES = 5
 """Files of a folder that detection reads."""
 _MAX_FOLDERS = 3
@@ -58,19 +60,28 @@ def first_keys(source: Source, page_keys: Collection[str]) -> Iterator[frozenset
         for file in sorted(_files(source.path, _MAX_FOLDERS))[:_DETECTED_FILES]:
             yield from first_keys(Source(file), page_keys)
         return
-    row = source.first_row
+    row = source.first_row if source.path.suffix != PARQUET else next(_table_rows(source.path), _NO_ROW).data
     page = next((row[key] for key in page_keys if isinstance(row.get(key), list) and row[key]), None)
     if page is None:
-        yield source.keys
+        yield frozenset(row) or source.keys
     elif isinstance(page[0], Mapping):
         yield frozenset(map(str, page[0]))
 
 
 def read_objects(path: Path, report: ImportReport, page_keys: Collection[str]) -> Iterator[ImportedRow]:
     """The objects of a file. An object with a list under one of ``page_keys`` is a page of such objects."""
-    rows = iter([ImportedRow(path.name, read_json_document(path))]) if _is_document(path) else read_rows(path, report)
-    for row in rows:
+    for row in _rows(path, report):
         yield from _unpacked(row, page_keys, report)
+
+
+def _rows(path: Path, report: ImportReport) -> Iterator[ImportedRow]:
+    if path.suffix == PARQUET:
+        return _table_rows(path)
+    return iter([ImportedRow(path.name, read_json_document(path))]) if _is_document(path) else read_rows(path, report)
+
+
+def _table_rows(path: Path) -> Iterator[ImportedRow]:
+    return (ImportedRow(f"{path.name}:{number}", data) for number, data in parquet_rows(path))
 
 
 def _unpacked(row: ImportedRow, page_keys: Collection[str], report: ImportReport) -> Iterator[ImportedRow]:

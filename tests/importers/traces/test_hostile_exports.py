@@ -97,9 +97,14 @@ class TestBrokenFiles:
         assert "ends too early" in imported.notes("not mapped")["rest of the file"]
         assert len(imported.lines("cases.jsonl")) == 9
 
+    def test_a_table_that_is_none(self, exports: ExportProject, kind: str) -> None:
+        pytest.importorskip("duckdb")
+        exports.write("export.parquet", "PAR1, not really")
+        assert "export.parquet: cannot be read as Parquet" in exports.refused("export.parquet", "--from", kind)
+
     def test_a_folder_without_files(self, exports: ExportProject, kind: str) -> None:
         (exports.folder / "export").mkdir()
-        assert "export has no files *.json, *.jsonl, *.ndjson" in exports.refused("export", "--from", kind)
+        assert "export has no files *.json, *.jsonl, *.ndjson, *.parquet" in exports.refused("export", "--from", kind)
 
     def test_a_link_that_leads_back_is_not_followed(self, exports: ExportProject, kind: str) -> None:
         exports.write("export/cases.jsonl", [CASES[kind]])

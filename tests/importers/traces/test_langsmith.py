@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -171,3 +172,23 @@ def test_what_the_source_has_twice_is_read_once(exports: ExportProject) -> None:
     (record,) = exports.records(imported.report["runs"][0]).values()
     assert (imported.code, record["response"]["usage"]["input_tokens"]) == (3, 30)
     assert imported.counts("mapped")["feedback 'ok'"] == 1
+
+
+def test_the_bulk_export_as_parquet(exports: ExportProject) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    texts = ("inputs", "outputs", "extra")
+    rows = [{key: json.dumps(value) if key in texts else value for key, value in one.items()} for one in RUNS]
+    exports.write("runs.jsonl", rows)
+    columns = "id, trace_id, parent_run_id, name, run_type, start_time::TIMESTAMPTZ AS start_time, inputs, outputs"
+    columns += ", end_time::TIMESTAMP AS end_time, prompt_tokens, completion_tokens, session_name, reference_example_id"
+    table = "read_json('runs.jsonl', union_by_name = true, sample_size = -1, map_inference_threshold = -1)"
+    (exports.folder / "export").mkdir()
+    duckdb.sql(f"COPY (SELECT {columns} FROM {table}) TO 'export/runs.parquet' (FORMAT parquet)")
+    imported = exports.imports("export")
+    assert imported.report["kind"] == "langsmith"
+    (record,) = exports.records(imported.report["runs"][0]).values()
+    response = record["response"]
+    assert (record["case"], response["text"], response["latency_ms"]) == ("e1", "It is Paris.", 5000.0)
+    assert (response["usage"]["input_tokens"], response["usage"]["output_tokens"]) == (30, 9)
+    (turn,) = response["trajectory"]["turns"]
+    assert [message["role"] for message in turn] == ["assistant", "tool", "assistant"]
