@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gradeline_command import COMMAND, run_command
+from gradeline_command import COMMAND, AnyCommand, run_command, start_command
 
 TOKEN = "ghs_SecretTokenOfTheJob0123456789"
 DOWN = {"type": "connect", "message": "down", "fault": "infrastructure"}
@@ -69,6 +69,12 @@ def gitlab_job(folder: Path, commit: str, base: str | None = None, fork: str = "
         "CI_MERGE_REQUEST_PROJECT_ID": "77",
         "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": fork,
     }
+
+
+def _environment(job: Mapping[str, str] | None) -> dict[str, str]:
+    """The variables of this process that are not those of a job, and those of the job."""
+    forges = ("GITHUB_", "GITLAB_", "CI_", "GH_", "GRADELINE_")
+    return {**{key: value for key, value in os.environ.items() if not key.startswith(forges)}, **(job or {})}
 
 
 class JobResult(NamedTuple):
@@ -147,19 +153,20 @@ class Checkout:
 
     def run(self, arguments: str | Sequence[str], job: Mapping[str, str] | None = None) -> JobResult:
         """Run ``gradeline ci`` with these arguments, in a job or in a terminal."""
-        forges = ("GITHUB_", "GITLAB_", "CI_", "GH_")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(forges)}
-        environment.pop("GRADELINE_STORE", None)
         files = self.folder / "summary.out", self.folder / "outputs.out"
         for file in files:
             file.unlink(missing_ok=True)
         words = shlex.split(arguments) if isinstance(arguments, str) else arguments
         command = [COMMAND, "ci", *words]
-        done = run_command(command, cwd=self.folder, env={**environment, **(job or {})}, text=True)
+        done = run_command(command, cwd=self.folder, env=_environment(job), text=True)
         summary, outputs = (file.read_text(encoding="utf-8") if file.exists() else "" for file in files)
         named = dict(line.split("=", 1) for line in outputs.splitlines())
         assert TOKEN not in done.stdout + done.stderr + summary + outputs
         return JobResult(done.returncode, done.stdout, done.stderr, summary, named)
+
+    def start(self, arguments: str, job: Mapping[str, str]) -> AnyCommand:
+        """Start ``gradeline ci`` with these arguments."""
+        return start_command([COMMAND, "ci", *shlex.split(arguments)], cwd=self.folder, env=_environment(job))
 
     def report(self) -> Any:
         return json.loads((self.folder / "gradeline-ci.json").read_text(encoding="utf-8"))

@@ -120,6 +120,21 @@ def test_a_job_that_may_run_code_of_a_fork_on_main_saves_no_store(repository: Re
     assert done.ran == [*ALWAYS, "Write the report", "Upload the reports and the store"]
 
 
+def test_only_pushes_to_the_default_branch_and_scheduled_jobs_save_the_store(repository: Repository) -> None:
+    checkout = repository.checkout
+    commit = checkout.commit()
+    other = {"GITHUB_REF": "refs/heads/feature", "GITHUB_REF_NAME": "feature"}
+    tag = {"GITHUB_REF": "refs/tags/main", "GITHUB_REF_TYPE": "tag"}
+    for job in (other, tag):
+        repository.use({**checkout.push_job(), **job})
+        assert repository.caches == {}
+    event = checkout.write("schedule.out", json.dumps({"schedule": "0 3 * * *"}))
+    schedule = {"GITHUB_EVENT_NAME": "schedule", "GITHUB_EVENT_PATH": str(event)}
+    done = repository.use({**checkout.push_job(), **schedule})
+    assert done.outputs["verdict"] == "none"
+    assert list(repository.caches) == [f"gradeline-suite.yaml-{commit}"]
+
+
 def test_an_invalid_suite_fails_the_job_without_a_report_or_a_store(repository: Repository) -> None:
     checkout = repository.checkout
     checkout.write("suite.yaml", "name: evals\n")

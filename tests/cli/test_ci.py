@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -163,6 +164,51 @@ def test_a_baseline_that_does_not_exist_is_reported_and_the_base_commit_used(che
     assert done.commands[0].startswith("::warning::suite 'evals': ")
     assert "'release'" in done.commands[0]
     assert f"the run of the base commit {base[:10]}" in done.commands[0]
+
+
+def test_a_base_with_other_graders_is_not_comparable(checkout: Checkout) -> None:
+    base = main_run(checkout)
+    checkout.suite(graders={"right": {"kind": "exact_match"}})
+    checkout.answer(*WORSE)
+    checkout.commit(detached=True)
+    done = checkout.run("suite.yaml", checkout.pull_request_job(base))
+    run = checkout.report()["runs"][0]
+    assert (done.code, done.outputs["verdict"], run["decision"], run["regressions"]) == (0, "undecided", None, [])
+    assert "grader 'right' is not the same in both runs" in run["notes"][0]
+    assert "right&#58; run" in done.summary
+    assert "has no scores of the same grader to compare with" in done.commands[0]
+    assert "became worse" not in done.summary
+
+
+def test_a_run_ends_early_once_its_comparison_is_decided(tmp_path: Path) -> None:
+    checkout = Checkout(tmp_path, cases=400)
+    base = main_run(checkout)
+    checkout.answer(*range(0, 400, 2))
+    checkout.commit(detached=True)
+    done = checkout.run("suite.yaml --stop-early --concurrency 4 --seed 1", checkout.pull_request_job(base))
+    run = checkout.report()["runs"][0]
+    assert (done.code, run["decision"]) == (1, "worse")
+    assert run["cases"] < 400
+    assert all(one["scores"][0]["candidate"] == 0.0 for one in run["regressions"])
+
+
+def test_a_job_that_is_cancelled_reports_what_it_has(checkout: Checkout) -> None:
+    os.mkfifo(checkout.folder / "answer.fifo")
+    checkout.write("agent.py", "def answer(text):\n    return open('answer.fifo').read()\n")
+    checkout.suite(target={"kind": "python", "function": "agent.py:answer"}, concurrency=1)
+    base = checkout.commit(detached=True)
+    with checkout.start("suite.yaml", checkout.pull_request_job(base)) as job:
+        assert job.stderr is not None
+        with (checkout.folder / "answer.fifo").open("w") as answer:  # waits until the first case reads it
+            job.terminate()
+            assert any("finishing calls in flight" in line for line in job.stderr)
+            answer.write("yes")
+        printed, _ = job.communicate(timeout=60)
+    run = checkout.report()["runs"][0]
+    assert (job.returncode, run["exit_code"], run["cases"]) == (130, 130, 1)
+    assert printed.splitlines()[-1].startswith("::")
+    outputs = (checkout.folder / "outputs.out").read_text(encoding="utf-8")
+    assert outputs.endswith("exit_code=130\n")
 
 
 def test_each_variant_has_its_own_base(checkout: Checkout) -> None:

@@ -74,6 +74,17 @@ def test_a_tag_of_the_name_of_the_default_branch_is_not_that_branch(tmp_path: Pa
     assert not github(tmp_path, event, GITHUB_REF_NAME="main", GITHUB_REF_TYPE="tag").on_default_branch
 
 
+def test_a_scheduled_job_is_on_the_default_branch(tmp_path: Path) -> None:
+    found = github(
+        tmp_path,
+        {"schedule": "0 3 * * *"},
+        GITHUB_EVENT_NAME="schedule",
+        GITHUB_REF_NAME="main",
+        GITHUB_REF_TYPE="branch",
+    )
+    assert (found.on_default_branch, found.base_branch) == (True, "main")
+
+
 def test_a_merge_queue_has_a_base(tmp_path: Path) -> None:
     event = {"merge_group": {"base_ref": "refs/heads/main", "base_sha": "base"}}
     found = github(tmp_path, event, GITHUB_REF_NAME="gh-readonly-queue/main/pr-7")

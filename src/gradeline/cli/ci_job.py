@@ -40,6 +40,9 @@ from gradeline.suite.code_version import read_code_version
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import SuiteDefinition
 
+_LONGEST_SUMMARY = 900_000
+"""GitHub shows no summary of more than 1 MiB."""
+
 
 class CiJob(NamedTuple):
     """The values of ``gradeline ci SUITE``."""
@@ -174,8 +177,14 @@ def _compared(
 
 def _write_files(job: CiJob, environment: CiEnvironment, done: Sequence[_ComparedRun], report: CiReport) -> None:
     if environment.summary is not None:
+        room = _LONGEST_SUMMARY
         for one in done:
-            _append(environment.summary, step_summary(one.ran.report, one.result, job.undecided))
+            text = step_summary(one.ran.report, one.result, job.undecided)
+            room -= len(text.encode())
+            if room < 0:
+                _append(environment.summary, f"The summary has no room for all {len(done)} runs.\n")
+                break
+            _append(environment.summary, text)
     with output_text_file(job.junit) as file:
         write_junit(file, *(one.ran.report for one in done))
     with output_text_file(job.output) as file:

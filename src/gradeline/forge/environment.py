@@ -58,10 +58,13 @@ def read_environment(variables: Mapping[str, str]) -> CiEnvironment:
 
 def _github(variables: Mapping[str, str]) -> CiEnvironment:
     event = _event(variables.get("GITHUB_EVENT_PATH"))
+    default_branch = _text(event, "repository", "default_branch")
+    if variables.get("GITHUB_EVENT_NAME") == "schedule":  # always on the default branch; the event may not name it
+        default_branch = default_branch or variables.get("GITHUB_REF_NAME") or None
     known = CiEnvironment(
         "github",
         commit=variables.get("GITHUB_SHA") or None,
-        default_branch=_text(event, "repository", "default_branch"),
+        default_branch=default_branch,
         repository=variables.get("GITHUB_REPOSITORY") or None,
         api_url=variables.get("GITHUB_API_URL") or "https://api.github.com",
         folder=_path(variables, "GITHUB_WORKSPACE"),
