@@ -125,6 +125,7 @@ class ImportKind(NamedTuple):
 
 
 _KINDS = (
+    ImportKind("promptfoo", "gradeline.importers.promptfoo", "promptfooconfig.yaml, or results as JSON or JSON Lines"),
     ImportKind("inspect", "gradeline.importers.inspect_log", "logs of Inspect, .eval or .json, or their folder"),
     ImportKind(
         "openai-evals",
@@ -165,7 +166,7 @@ def run_import(
     require_new_folder(folder)
     source = Source(path)
     kind = _kind(source, options)
-    report = ImportReport(path.name, kind.name)
+    report = ImportReport(path.resolve().name, kind.name)
     with ExitStack() as stack:
         output = stack.enter_context(ImportOutput(folder, report, open_storage, progress))
         _importer(kind).read(source, options, output)

@@ -139,9 +139,9 @@ class ImportOutput:
         """Append a case to ``cases.jsonl``, with the keys of a suite's dataset."""
         self._append(CASES, encode(clean_data(case)))
 
-    def add_answer(self, case: str, response: Response) -> None:
+    def add_answer(self, case: str, response: Response, name: str = ANSWERS) -> None:
         """Append a response to ``answers.jsonl``, which the target ``replay`` reads. Several for a case are repeats."""
-        self._append(ANSWERS, b'{"case":' + encode(case) + b',"response":' + to_json(response).encode() + b"}")
+        self._append(name, b'{"case":' + encode(case) + b',"response":' + to_json(response).encode() + b"}")
 
     def write_file(self, name: str, text: str) -> None:
         """Write a text file of the folder; ``name`` is relative and made by the importer, not by the source."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ from gradeline.suite.document import parse_document
 SCHEME = "file://"
 MAX_FILE_BYTES = 2_000_000
 """Maximum size of a file that an assertion names."""
+MAX_FILES = 10_000
+"""Maximum number of files that a pattern names."""
+MAX_PATTERN = 500
 _DATA = frozenset((".json", ".yaml", ".yml"))
 
 
@@ -44,18 +48,48 @@ class SourceFolder:
     def __init__(self, path: Path) -> None:
         self._path = path.resolve()
 
-    def text(self, reference: FileReference) -> str:
-        """The text of a file; `FileReferenceError` unless it is a readable file inside the folder."""
+    @property
+    def root(self) -> Path:
+        """The folder itself."""
+        return self._path
+
+    def path(self, reference: FileReference) -> Path:
+        """The place of a file; `FileReferenceError` unless it is a file inside the folder."""
         shown = quote(reference.path, 80)
         try:
             path = (self._path / reference.path).resolve()
+            is_file = path.is_file()
         except (OSError, ValueError, RuntimeError):
             raise FileReferenceError(f"{shown} is not a path") from None
         if not path.is_relative_to(self._path):
             raise FileReferenceError(f"{shown} is outside the folder of the configuration; copy the file into it")
+        if not is_file:
+            raise FileReferenceError(f"there is no file {shown} in the folder of the configuration")
+        return path
+
+    def matches(self, reference: FileReference) -> list[FileReference]:
+        """The files that a pattern such as ``cases/*.yaml`` names, in order; a plain path names itself."""
+        pattern = reference.path.removeprefix("./")
+        if not any(mark in pattern for mark in "*?["):
+            return [reference]
+        shown = quote(pattern, 80)
+        if pattern.count("**") > 1 or ".." in Path(pattern).parts or len(pattern) > MAX_PATTERN:
+            raise FileReferenceError(f"{shown} is not a pattern of files in the folder of the configuration")
         try:
-            if not path.is_file():
-                raise FileReferenceError(f"there is no file {shown} in the folder of the configuration")
+            found = sorted(islice(self._path.glob(pattern), MAX_FILES + 1))
+        except (OSError, ValueError, NotImplementedError):
+            raise FileReferenceError(f"{shown} is not a pattern of files in the folder of the configuration") from None
+        if len(found) > MAX_FILES:
+            raise FileReferenceError(f"{shown} names more than {MAX_FILES:,} files; name fewer")
+        if not found:
+            raise FileReferenceError(f"{shown} matches no file in the folder of the configuration")
+        return [FileReference(path.relative_to(self._path).as_posix(), reference.function) for path in found]
+
+    def text(self, reference: FileReference) -> str:
+        """The text of a file; `FileReferenceError` unless it is a readable file inside the folder."""
+        shown = quote(reference.path, 80)
+        path = self.path(reference)
+        try:
             with path.open("rb") as file:
                 raw = file.read(MAX_FILE_BYTES + 1)
         except OSError as error:

@@ -1,0 +1,1 @@
+throw new Error("an import must not run this");

@@ -1,0 +1,1 @@
+raise SystemExit("an import must not run this")
