@@ -523,6 +523,42 @@ class TestRuns:
         _, again = run(capsys, "run", "imported/suite.yaml")
         assert list(graded(capsys, again["run"]["id"]).values()) == [YES, NO]
 
+    @pytest.mark.parametrize(
+        "sample",
+        [
+            {"output_text": "Hardware"},
+            {"output": "Hardware"},
+            {"choices": [{"index": 0, "message": {"role": "assistant", "content": "Hardware"}}]},
+            {
+                "output": [
+                    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hardware"}]}
+                ]
+            },
+        ],
+        ids=["output_text", "text", "choices", "response items"],
+    )
+    def test_the_forms_of_a_sample(
+        self, project: Path, capsys: pytest.CaptureFixture[str], sample: dict[str, Any]
+    ) -> None:
+        content = [{"item": ITEMS[0], "sample": sample}]
+        source = {"type": "jsonl", "source": {"type": "file_content", "content": content}}
+        run_data = run_of(data_source=source, result_counts={"total": 1})
+        write(project / "all.json", {"eval": eval_of(LOCAL[0][0]), "runs": [run_data]})
+        code, _ = run(capsys, "import", "all.json", "--output", "imported")
+        _, again = run(capsys, "run", "imported/suite.yaml")
+        assert (code, list(graded(capsys, again["run"]["id"]).values())) == (0, [YES])
+
+    def test_a_run_of_stored_completions_calls_no_model(
+        self, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        source = {"type": "completions", "source": {"type": "stored_completions", "model": "gpt-6-luna"}}
+        write_export(project / "export", LOCAL[0][0], grades=[{"eq": YES}, {"eq": NO}])
+        write(project / "export" / "run.json", run_of(data_source=source))
+        code, report = run(capsys, "import", "export", "--output", "imported")
+        assert (code, not_mapped(report)) == (0, [])
+        assert not (project / "imported" / "model.yaml").exists()
+        require_same_grades(capsys, report)
+
     def test_items_of_two_runs_with_different_data_are_different_cases(
         self, project: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -710,6 +746,37 @@ class TestHostileSources:
         assert code == 1
         assert len(not_mapped(report)) == 1
         require_same_grades(capsys, report)
+
+    def test_a_first_row_that_is_longer_than_what_detection_reads(
+        self, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        long = dashboard(1, "x" * 400_000, "y", 0)
+        write(project / "rows.jsonl", long, DASHBOARD)
+        code, report = run(capsys, "import", "rows.jsonl", "--output", "imported")
+        assert (code, report["kind"], report["counts"]["mapped"]) == (1, "openai-evals", 3)
+
+    def test_the_number_of_graders_is_limited(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        criteria = [check("same", "eq", OUTPUT, "{{ item.label }}") for _ in range(20_000)]
+        names = [f"grade {number}" for number in range(1_000)]
+        rows = [
+            output_item(0, dict.fromkeys(names[:500], YES)),
+            output_item(1, dict.fromkeys(names[500:], YES)),
+        ]
+        write(project / "export" / "eval.json", eval_of(*criteria))
+        write(project / "export" / "rows.jsonl", *rows)
+        code, report = run(capsys, "import", "export", "--output", "imported")
+        assert code == 1
+        suite = yaml.safe_load((project / "imported" / "suite.yaml").read_text())
+        assert len(suite["graders"]) == 200
+        _, shown = run(capsys, "show", report["runs"][0])
+        assert len(shown["summary"]["graders"]) == 200
+
+    def test_the_number_of_variables_is_limited(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        many = "".join(f"{{{{item.a{number}}}}}" for number in range(50_000))
+        judge = {"type": "score_model", "name": "many", "model": "m", "input": [{"role": "user", "content": many}]}
+        write_export(project / "export", LOCAL[0][0], judge, grades=[{"eq": YES}, {"eq": NO}])
+        _, report = run(capsys, "import", "export", "--output", "imported")
+        assert not_mapped(report) == [("grader score_model 'many'", "has more than 500 variables")]
 
     def test_a_schema_that_refers_to_itself(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
         schema = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}

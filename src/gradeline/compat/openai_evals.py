@@ -22,6 +22,7 @@ DERIVED = "_imported"
 MAX_TEMPLATE = 1_000_000
 """Maximum characters of a template."""
 _MAX_STEPS = 50
+_MAX_VARIABLES = 500
 
 _TAG = re.compile(r"\{\{([^{}]*)\}\}")
 _OTHER_TAG = re.compile(r"\{%|\{#")
@@ -59,7 +60,9 @@ def parse_template(text: str) -> Template:
         raise TemplateError("has statements or comments ({% … %}); only variables are supported")
     pieces: list[str | Variable] = []
     at = 0
-    for tag in _TAG.finditer(text):
+    for count, tag in enumerate(_TAG.finditer(text)):
+        if count >= _MAX_VARIABLES:
+            raise TemplateError(f"has more than {_MAX_VARIABLES} variables")
         pieces += [text[at : tag.start()], parse_variable(tag[1].strip())]
         at = tag.end()
     return [piece for piece in (*pieces, text[at:]) if piece != ""]

@@ -52,7 +52,12 @@ from gradeline.model import Grade, Response, Sample, clean_data, clean_text, quo
 MODEL_SUITE = "model.yaml"
 """The suite that calls the model of the run again; ``suite.yaml`` grades the recorded responses."""
 _LOOKED_AT = 20
-_KEYS = ({"testing_criteria", "data_source_config"}, {"eval_id", "data_source"}, {"datasource_item"})
+_KEYS = (
+    {"testing_criteria", "data_source_config"},
+    {"eval_id", "data_source"},
+    {"datasource_item"},
+    {"data_source_idx"},
+)
 """Names of which one set is in the first bytes of a document that is too large to be read for detection."""
 _PLACEHOLDER = {"kind": "http", "url": "http://127.0.0.1:8000/"}
 _ANSWER = re.compile(

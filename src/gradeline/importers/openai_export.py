@@ -22,6 +22,8 @@ from gradeline.targets.answer_values import read_messages
 
 MAX_FILES = 10_000
 """Maximum files of a folder that are looked at."""
+MAX_GRADERS = 200
+"""Maximum graders of an eval and of a run."""
 _HEAD_BYTES = 256 * 1024
 _MAX_WRAPPERS = 3
 _SUFFIXES = (".json", ".jsonl", ".ndjson", ".jsonl.gz")
@@ -61,6 +63,8 @@ class ExportedRun:
         self.place = ""
         self.rows = 0
         self.grader_names: dict[str, None] = {}
+        """The names of the recorded grades, of which at most `MAX_GRADERS` are imported."""
+        self.has_more_graders = False
         self.has_samples = False
         self.files: dict[Path, None] = {}
         """The files with its rows; none if its data source contains them."""
@@ -68,7 +72,11 @@ class ExportedRun:
     def count(self, item: ExportedItem) -> None:
         """Count a row."""
         self.rows += 1
-        self.grader_names.update(dict.fromkeys(item.grades))
+        for name in item.grades:
+            if len(self.grader_names) < MAX_GRADERS:
+                self.grader_names[name] = None
+            elif name not in self.grader_names:
+                self.has_more_graders = True
         self.has_samples = self.has_samples or item.sample is not None
 
     @property
@@ -98,8 +106,13 @@ class Export:
         self._report_missing(pages, report)
 
     def _report_missing(self, pages: Mapping[str, bool], report: ImportReport) -> None:
-        """Report pages that were not exported: of each run with a known size, or if no page is the last one."""
+        """Report graders that are left out, and pages that were not exported: of each run with a known size, or if no
+        page is the last one.
+        """
         for run in self.runs:
+            if run.has_more_graders:
+                why = f"it has more than {MAX_GRADERS}; the grades of the others are left out"
+                report.not_mapped(run.place, "graders", why)
             total = _mapping(run.data.get("result_counts")).get("total")
             if isinstance(total, int) and run.rows < total:
                 why = f"the run has {total:,} and the export {run.rows:,}; export all pages of its output items"
@@ -204,7 +217,10 @@ def _rows(path: Path, report: ImportReport) -> Iterator[ImportedRow]:
 
 
 def _is_document(path: Path) -> bool:
-    """Whether a file is one JSON object and not one object a line. Lists are read like lines, one item at a time."""
+    """Whether a file is one JSON object and not one object a line. Lists are read like lines, one item at a time.
+
+    The first line of a ``.jsonl`` may be longer than what is looked at.
+    """
     if path.suffix == ".gz":
         return False
     try:
@@ -218,7 +234,7 @@ def _is_document(path: Path) -> bool:
         _, end = json.JSONDecoder().raw_decode(head)
         return not head[end:].strip()
     first, newline, _ = head.partition("\n")
-    return not newline or len(first.strip()) < 3
+    return len(first.strip()) < 3 or (not newline and path.suffix == ".json")
 
 
 def _parts(data: Mapping[str, Any]) -> Iterator[Any]:
@@ -314,8 +330,8 @@ def response_of(sample: Mapping[str, Any]) -> Response:
     error = call_error(sample)
     if error is not None:
         return _failed(error)
-    outputs = sample.get("output", sample.get("outputs"))
-    if not isinstance(outputs, list) or not outputs:
+    outputs = _outputs(sample)
+    if not outputs:
         return failed_response("bad_response", "the export has no output for the sample")
     try:
         messages = read_messages(outputs)
@@ -330,6 +346,17 @@ def response_of(sample: Mapping[str, Any]) -> Response:
         usage=usage_of(sample.get("usage", sample.get("token_usage"))),
         stop_reason=clean_text(reason).text if isinstance(reason, str) else None,
     )
+
+
+def _outputs(sample: Mapping[str, Any]) -> list[Any]:
+    """The messages of a sample; those that were uploaded with a data source may be in the form of a chat completion."""
+    outputs = sample.get("output", sample.get("outputs"))
+    if outputs is None and isinstance(sample.get("choices"), list):
+        outputs = [choice.get("message") for choice in sample["choices"][:1] if isinstance(choice, Mapping)]
+    outputs = sample.get("output_text") if outputs is None else outputs
+    if isinstance(outputs, str):
+        return [{"role": "assistant", "content": outputs}]
+    return outputs if isinstance(outputs, list) else []
 
 
 def call_error(sample: Mapping[str, Any]) -> Mapping[str, Any] | None:

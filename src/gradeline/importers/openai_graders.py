@@ -22,7 +22,7 @@ from gradeline.importers.openai_code import (
     multi_formula,
     python_file,
 )
-from gradeline.importers.openai_export import plain_name
+from gradeline.importers.openai_export import MAX_GRADERS, plain_name
 from gradeline.importers.openai_prompts import (
     OUTPUT_TEXT,
     DerivedValues,
@@ -38,7 +38,6 @@ from gradeline.model import RunGrader, quote
 
 SOURCE = "openai-evals"
 _MAX_NAME = 80
-_MAX_GRADERS = 200
 _MAX_DEPTH = 5
 _SPACES = re.compile(r"[\W_]+")
 _TOOL_NAME = re.compile(r"\[(\d+)\]\.function\.name")
@@ -120,6 +119,9 @@ class GraderTranslator:
         if not isinstance(criterion, Mapping):
             self._report.not_mapped(place, "grader", f"is not an object: {quote(criterion, 60)}")
             return
+        if len(self._names) >= 2 * MAX_GRADERS:
+            self._report.not_mapped(place, "grader", f"an eval has at most {MAX_GRADERS} graders here")
+            return
         name = self._new_name(criterion.get("name") or criterion.get("type"))
         known = ImportedCriterion(name, imported_grader(SOURCE, name, _definition(criterion)), _range_of(criterion))
         for alias in (criterion.get("name"), criterion.get("id"), name):
@@ -159,8 +161,8 @@ class GraderTranslator:
         return True
 
     def _config(self, item: _Criterion) -> Config:
-        if len(self.graders) >= _MAX_GRADERS or item.depth > _MAX_DEPTH:
-            raise NotMappedError(f"more than {_MAX_GRADERS} graders, or nested more than {_MAX_DEPTH} levels deep")
+        if len(self.graders) >= MAX_GRADERS or item.depth > _MAX_DEPTH:
+            raise NotMappedError(f"more than {MAX_GRADERS} graders, or nested more than {_MAX_DEPTH} levels deep")
         match item.data.get("type"):
             case "string_check":
                 return self._string_check(item)

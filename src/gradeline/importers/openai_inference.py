@@ -9,6 +9,8 @@ from gradeline.importers.openai_export import ExportedItem, response_of
 
 _MAX_KEYS = 50
 _MAX_GRADERS = 50
+_MAX_TEXT = 100_000
+"""Maximum characters of a response that is compared with all fields of its item."""
 
 
 class Candidate(NamedTuple):
@@ -53,7 +55,7 @@ def infer_comparisons(items: Iterable[ExportedItem]) -> dict[str, Inference]:
         for name, grade in item.grades.items():
             if text is None or grade.passed is None or len(remaining.keys() | {name}) > _MAX_GRADERS:
                 continue
-            candidates = remaining.get(name, _candidates(item))
+            candidates = remaining.get(name, _candidates(item)) if len(text) <= _MAX_TEXT else []
             remaining[name] = [one for one in candidates if _holds(one, text, item) is grade.passed]
             verdicts[name] = verdicts.get(name, 0) + 1
             if grade.passed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from gradeline.model import Response, RunGrader, Sample, clean_text, quote
 
 _MAX_LOGS = 1_000
 _LOOKED_AT = 20
+_MAX_METRICS = 100
 _SUFFIX = ".jsonl"
 _METRIC = "accuracy"
 """The metric of the event ``match``."""
@@ -96,7 +98,7 @@ class LoggedEvents:
         """Add an event."""
         self.events.setdefault(kind, data)
         if kind == "metrics":
-            self.metrics.update(data)
+            self.metrics.update(islice(data.items(), _MAX_METRICS))
         elif kind == "match":
             self.metrics.setdefault(_METRIC, data.get("correct"))
 
@@ -140,12 +142,15 @@ class EvalLog:
             )
         for row in read_rows(path, report):
             self._add(row, report)
-        self.graders = {
-            name: imported_grader(SOURCE, name, self.eval_name)
+        names = {
+            name: None
             for events in self.samples.values()
             for name, value in events.metrics.items()
             if isinstance(value, bool | int | float)
         }
+        if len(names) > _MAX_METRICS:
+            report.not_mapped(path.name, "metrics", f"it has {len(names):,}; the first {_MAX_METRICS} are imported")
+        self.graders = {name: imported_grader(SOURCE, name, self.eval_name) for name in islice(names, _MAX_METRICS)}
 
     def _add(self, row: ImportedRow, report: ImportReport) -> None:
         data = row.data
