@@ -59,7 +59,7 @@ class ScoreGraders(NamedTuple):
             if name in found:
                 report.approximated(score.place, item_name("score", score.name), f"grade of {name}", _REPLACED)
             found[name] = _grade(self.graders[name], score)
-            report.mapped(score.place, item_name("score", score.name), f"grades of {name}")
+            _report(report, score, item_name("score", score.name), f"grades of {name}")
         return found
 
     def skipped(self, trace: Trace, report: ImportReport) -> dict[str, Grade]:
@@ -80,12 +80,7 @@ class ScoreGraders(NamedTuple):
             if name in found:
                 report.approximated(score.place, what, f"label of {name}", _REPLACED)
             found[name] = _label(score, score.value)
-            if score.is_verdict:
-                report.mapped(score.place, what, f"labels of {name}")
-            else:
-                report.approximated(
-                    score.place, what, f"label of {name}", f"a score of at least {PASS_SCORE} is a pass"
-                )
+            _report(report, score, what, f"labels of {name}")
         return found
 
     def _scores(self, trace: Trace, report: ImportReport, *, human: bool) -> Iterator[tuple[str, TraceScore]]:
@@ -124,6 +119,13 @@ def _is_usable(spool: TraceSpool, name: ScoreName, report: ImportReport) -> bool
     else:
         return True
     return False
+
+
+def _report(report: ImportReport, score: TraceScore, what: str, became: str) -> None:
+    if score.is_verdict or score.declined:
+        report.mapped(score.place, what, became)
+    else:
+        report.approximated(score.place, what, became, f"a score of at least {PASS_SCORE} is a pass")
 
 
 def _grade(grader: RunGrader, score: TraceScore) -> Grade:
