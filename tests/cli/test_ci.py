@@ -241,6 +241,15 @@ def test_an_invalid_suite_leaves_no_result_of_an_earlier_job(checkout: Checkout)
     assert not (checkout.folder / "gradeline-ci.json").exists()
 
 
+def test_a_file_that_is_no_report_is_kept_until_there_is_a_result(checkout: Checkout) -> None:
+    checkout.write("suite.yaml", "name: evals\n")
+    notes = checkout.write("notes.json", "{}")
+    for name in ("notes.json", "suite.yaml"):
+        assert checkout.run(f"suite.yaml --output {name}").code == 2
+    assert notes.read_text() == "{}"
+    assert (checkout.folder / "suite.yaml").exists()
+
+
 def test_text_of_an_agent_is_no_command_and_no_markup(checkout: Checkout) -> None:
     hostile = "\n::add-mask::all\n%0A::error::x | </code><img src=//e.org> @team"
     checkout.cases[4]["id"] = "c4\n::error::hostile, case%"

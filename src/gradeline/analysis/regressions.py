@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from gradeline.engine.comparison import Comparison, paired
 from gradeline.engine.definition import Rules
-from gradeline.model import Storage
+from gradeline.model import Run, Storage
 from gradeline.verdict.evidence import case_score
 
 
@@ -50,12 +51,15 @@ def find_regressions(storage: Storage, comparison: Comparison, most: int = 10) -
         found = lost if change.candidate is None else worse
         found.setdefault(case, []).append(change)
     cases = sorted((RegressedCase(case, tuple(each)) for case, each in worse.items()), key=lambda one: -one.loss)[:most]
-    for case, changes in lost.items():
-        if len(cases) == most:
-            break
-        if case not in worse and storage.get_sample(comparison.candidate.id, case) is not None:
-            cases.append(RegressedCase(case, tuple(changes)))
+    if len(cases) < most and lost:
+        run = _cases(storage, comparison.candidate)
+        left = (RegressedCase(case, tuple(each)) for case, each in lost.items() if case in run and case not in worse)
+        cases += islice(left, most - len(cases))
     return Regressions(tuple(cases), len(worse))
+
+
+def _cases(storage: Storage, run: Run) -> set[str]:
+    return {case for responses, _ in storage.columns(run.id) for case in responses.cases}
 
 
 def _changes(storage: Storage, comparison: Comparison) -> Iterator[tuple[ScoreChange, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from asyncio import to_thread
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import NamedTuple
@@ -29,11 +29,12 @@ from gradeline.engine.lifecycle import Engine, RunObserver
 from gradeline.engine.orchestrate import RunOutcome, RunRequest
 from gradeline.engine.validation import read_with_code
 from gradeline.engine.variants import variants_to_run
+from gradeline.errors import ConfigError
 from gradeline.forge.environment import CiEnvironment, read_environment
 from gradeline.model import CodeVersion, Storage
 from gradeline.report.annotations import run_annotations
 from gradeline.report.ci_markdown import step_summary
-from gradeline.report.ci_result import CiReport, CiRun, Undecided, ci_report, ci_run
+from gradeline.report.ci_result import CiReport, CiRun, Undecided, ci_report, ci_run, read_ci_report
 from gradeline.report.junit import write_junit
 from gradeline.suite.case_positions import case_positions
 from gradeline.suite.code_version import read_code_version
@@ -72,7 +73,7 @@ class _ComparedRun(NamedTuple):
 async def run_job(settings: CliSettings, storage: Storage, job: CiJob, engine: Engine) -> int:
     """Run every variant of the suite, report the results and return the exit code."""
     environment = read_environment(os.environ)
-    job.output.unlink(missing_ok=True)  # it would be mistaken for the result of this job
+    _remove_earlier_report(job.output)
     observing = observer(settings, storage)
     with _no_commands(settings, environment):
         suite = await read_with_code(lambda: read_suite(job.suite, job.options.overrides))
@@ -90,6 +91,14 @@ async def run_job(settings: CliSettings, storage: Storage, job: CiJob, engine: E
         click.echo(msgspec.json.encode(report))
     _print_annotations(settings, environment, report)
     return report.exit_code
+
+
+def _remove_earlier_report(path: Path) -> None:
+    """An earlier report would be mistaken for that of this job; any other file is kept until it is replaced."""
+    if path.is_file():
+        with suppress(ConfigError):
+            read_ci_report(path)
+            path.unlink()
 
 
 async def _run_variants(
