@@ -51,6 +51,7 @@ class _TraceWriter:
         self._report = output.report
         self._written = CaseKeySet()
         self._has_expected = False
+        self._lacks_expected = False
         self._has_sessions = False
         self._has_answers = False
 
@@ -185,7 +186,10 @@ class _TraceWriter:
         """Write a case; False if it was written before."""
         if not self._written.add(sample.case_key):
             return False
-        self._has_expected = self._has_expected or sample.ground_truth is not None
+        if sample.ground_truth is None:
+            self._lacks_expected = True
+        else:
+            self._has_expected = True
         data = {
             "id": sample.id,
             "input": sample.input,
@@ -210,7 +214,12 @@ class _TraceWriter:
         if target is _PLACEHOLDER:
             differs = "the source has no agent: write the address of yours, or another kind of target"
             self._report.approximated("suite.yaml", "target", "target http", differs)
-        graders = {"exact_match": {"kind": "exact_match"}} if self._has_expected else {"not_empty": _NOT_EMPTY}
+        graders: dict[str, object] = {}
+        if self._has_expected:
+            applies = {"when": "ground_truth"} if self._lacks_expected else {}
+            graders["exact_match"] = {"kind": "exact_match", **applies}
+        else:
+            graders["not_empty"] = _NOT_EMPTY
         differs = "a first grader: what the source grades with is not part of an export; write the graders you need"
         self._report.approximated("suite.yaml", "evaluators", f"grader {next(iter(graders))}", differs)
         suite: dict[str, object] = {"name": self._name, "target": target, "graders": graders}

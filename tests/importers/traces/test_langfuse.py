@@ -321,6 +321,16 @@ def test_the_written_suite_grades_the_recorded_responses(exports: ExportProject)
     assert (code, regraded["summary"]["graders"]["exact_match"]["mean"]) == (0, 1.0)
 
 
+def test_cases_without_an_expected_value_are_not_graded_by_it(exports: ExportProject) -> None:
+    link = {"datasetRunName": "r", "datasetItemId": "france", "traceId": "t1"}
+    other = {**TRACE, "id": "t2", "observations": [], "scores": []}
+    exports.write("export.jsonl", [ITEMS[0], link, {**TRACE, "output": "Paris"}, other])
+    exports.imports("export.jsonl")
+    _, again = exports.run("run", "imported/suite.yaml")
+    match = again["summary"]["graders"]["exact_match"]
+    assert (match["scored"], match["mean"], match["not_applicable"]) == (1, 1.0, 1)
+
+
 @pytest.mark.parametrize(
     ("value", "kind", "text", "outcome", "numeric"),
     [
