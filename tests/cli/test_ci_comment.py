@@ -121,6 +121,19 @@ def test_a_missing_token_is_an_error(checkout: Checkout, github: ForgeServer) ->
     assert "GITHUB_TOKEN: is not set" in done.errors
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_forge_that_repeats_the_token_does_not_make_it_visible(
+    checkout: Checkout, github: ForgeServer, method: str
+) -> None:
+    base = checkout.commit()
+    job = {**checkout.pull_request_job(base), **variables(github)}
+    checkout.run("suite.yaml", job)
+    github.faults.append((method, 422, f"invalid request of {TOKEN}", False))
+    done = checkout.run("comment", job)  # it checks that the token is in no output
+    assert done.code == 4
+    assert "answered 422" in done.errors
+
+
 def test_an_invalid_token_is_not_shown(checkout: Checkout, github: ForgeServer) -> None:
     base = checkout.commit()
     job = {**checkout.pull_request_job(base), "GITHUB_API_URL": github.url, "GH_TOKEN": f"{TOKEN}x"}

@@ -62,7 +62,7 @@ class CiJob(NamedTuple):
     junit: Path
 
 
-class _ComparedRun(NamedTuple):
+class _JobRun(NamedTuple):
     """An executed run, and its comparison with the base."""
 
     ran: RunOutcome
@@ -108,11 +108,11 @@ async def _run_variants(
     suite: SuiteDefinition,
     observing: RunObserver,
     engine: Engine,
-) -> list[_ComparedRun]:
+) -> list[_JobRun]:
     """Each variant has a base of its own."""
     code_version = await to_thread(_code_version, suite.folder, environment)
     variants = variants_to_run(suite, job.options)
-    done: list[_ComparedRun] = []
+    done: list[_JobRun] = []
     for variant in variants:
         options = job.options if variant.name is None else job.options._replace(variants=(variant.name,))
         name = job.name or suite.name
@@ -165,7 +165,7 @@ def _compared(
     environment: CiEnvironment,
     *,
     required: bool,
-) -> _ComparedRun:
+) -> _JobRun:
     comparison, regressions = None, Regressions()
     if base.run is not None:
         comparison = compare(storage, base.run, ran.report.run, margin=margin)
@@ -181,10 +181,10 @@ def _compared(
         exit_code=ran.exit_code,
         base_required=required,
     )
-    return _ComparedRun(ran, comparison, result)
+    return _JobRun(ran, comparison, result)
 
 
-def _write_files(job: CiJob, environment: CiEnvironment, done: Sequence[_ComparedRun], report: CiReport) -> None:
+def _write_files(job: CiJob, environment: CiEnvironment, done: Sequence[_JobRun], report: CiReport) -> None:
     if environment.summary is not None:
         room = _LONGEST_SUMMARY
         for one in done:
@@ -208,7 +208,7 @@ def _append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def _print_runs(settings: CliSettings, storage: Storage, done: Sequence[_ComparedRun]) -> None:
+def _print_runs(settings: CliSettings, storage: Storage, done: Sequence[_JobRun]) -> None:
     for one in done:
         if settings.quiet:
             click.echo(one.result.verdict)
