@@ -435,14 +435,51 @@ class TestLogs:
         score = shown["summary"]["graders"]["score"]
         assert (score["scored"], score["errors"]) == (0, 1)
 
-    def test_a_log_next_to_the_registry_is_imported_on_its_own(
+    def test_a_log_next_to_the_registry_is_graded_again(
+        self, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        samples = [
+            sample("Capital of France?", "Paris", criteria="right"),
+            sample("Of Italy?", "Rome", criteria="right"),
+        ]
+        write_registry(project / "registry", "graded", samples, modelgraded_spec="closedqa")
+        graded = [
+            one
+            for number, text, choice in ((0, "Paris", "Y"), (1, "Milan", "N"))
+            for one in (
+                event(number, "sampling", prompt="?", sampled=text),
+                event(number, "sampling", prompt="Is it right?", sampled=choice),
+                event(number, "metrics", choice=choice, score=float(choice == "Y")),
+            )
+        ]
+        write_log(project / "registry" / "log.jsonl", "graded", *graded, modelgraded_spec="closedqa")
+        code, report = run(capsys, "import", "registry", "--output", "imported")
+        assert (code, not_mapped(report)) == (3, [])
+        truths = {"a": Truth(quality=1.0, text="Paris"), "b": Truth(quality=0.0, text="Milan")}
+        with FakeJudge(items=truths).in_thread() as judge:
+            override = f"graders.score.base_url={judge.base_url()}"
+            _, again = run(capsys, "run", "imported/suite.yaml", "--set", override)
+        _, shown = run(capsys, "show", report["runs"][0])
+        recorded, new = shown["summary"]["graders"]["score"], again["summary"]["graders"]["score"]
+        assert (recorded["mean"], recorded["passed"], recorded["failed"]) == (0.5, 1, 1)
+        assert (new["mean"], new["passed"], new["failed"]) == (0.5, 1, 1)
+        assert (project / "imported" / "model.yaml").exists()
+
+    def test_samples_of_a_log_that_the_registry_does_not_have_are_reported(
         self, project: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         write_registry(project / "registry", "match", [sample("France?", "Paris")])
-        write_log(project / "registry" / "log.jsonl", "match", *match_events(0, "France?", "Paris", "Paris", True))
-        _, report = run(capsys, "import", "registry", "--output", "imported")
-        why = "import it on its own; its cases have the same ids as those of the registry"
-        assert not_mapped(report) == [("log", why)]
-        _, report = run(capsys, "import", "registry/log.jsonl", "--output", "again")
-        ids = [json.loads((project / folder / "cases.jsonl").read_text())["id"] for folder in ("imported", "again")]
-        assert ids == ["qa.dev.0", "qa.dev.0"]
+        events = [*match_events(0, "France?", "Paris", "Paris", True), *match_events(7, "Italy?", "Rome", "Rome", True)]
+        write_log(project / "registry" / "log.jsonl", "match", *events)
+        code, report = run(capsys, "import", "registry", "--output", "imported")
+        why = "1 are not in the samples of the registry; import the log from a folder of its own"
+        assert (code, not_mapped(report)) == (1, [("samples", why)])
+        _, again = run(capsys, "run", "imported/suite.yaml")
+        assert again["summary"]["graders"]["accuracy"]["passed"] == 1
+
+    def test_a_log_by_itself_has_the_ids_of_the_registry(
+        self, project: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        write_log(project / "log.jsonl", "match", *match_events(0, "France?", "Paris", "Paris", True))
+        run(capsys, "import", "log.jsonl", "--output", "imported")
+        assert json.loads((project / "imported" / "cases.jsonl").read_text())["id"] == "qa.dev.0"

@@ -45,12 +45,10 @@ from gradeline.importers.openai_graders import SOURCE, GraderTranslator
 from gradeline.importers.openai_inference import infer_comparisons
 from gradeline.importers.openai_prompts import OUTPUT_TEXT, NotMappedError, read_template
 from gradeline.importers.openai_targets import ChatSource, chat_source, chat_target
-from gradeline.importers.output import ANSWERS, SUITE, ImportedResult, ImportedRun, ImportOutput
+from gradeline.importers.output import ANSWERS, MODEL_SUITE, SUITE, ImportedResult, ImportedRun, ImportOutput
 from gradeline.importers.report import item_name
 from gradeline.model import Grade, Response, Sample, clean_data, clean_text, quote
 
-MODEL_SUITE = "model.yaml"
-"""The suite that calls the model of the run again; ``suite.yaml`` grades the recorded responses."""
 _LOOKED_AT = 20
 _KEYS = (
     {"testing_criteria", "data_source_config"},
@@ -82,10 +80,10 @@ def _is_hosted_file(source: Source) -> bool:
 def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
     """Store a run for each graded run, and write a suite that grades the recorded responses again."""
     if openai_registry.matches(source):
-        for log in openai_logs.log_files(source.path):
-            why = "import it on its own; its cases have the same ids as those of the registry"
-            output.report.not_mapped(log.name, "log", why)
-        openai_registry.read(source, options, output)
+        logs = openai_logs.read_logs(source.path, output.report)
+        logged = {identifier for log in logs for identifier in log.samples}
+        cases = openai_registry.read(source, options, output, logged)
+        openai_logs.store_logs(logs, cases, output)
         return
     if openai_logs.matches(source):
         openai_logs.read(source, options, output)

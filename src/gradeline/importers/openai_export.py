@@ -211,7 +211,7 @@ def _rows(path: Path, report: ImportReport) -> Iterator[ImportedRow]:
         if isinstance(data, Mapping):
             yield ImportedRow(path.name, data)
         else:
-            report.not_mapped(path.name, "file", f"is {quote(data, 40)}, which is no part of an export")
+            report.not_mapped(path.name, "file", f"is {quote(data, 40)}, which is not part of an export")
     else:
         yield from read_rows(path, report)
 
@@ -259,7 +259,7 @@ def _unwrapped(row: ImportedRow, report: ImportReport, depth: int = 0) -> Iterat
                 found = True
                 yield from _unwrapped(ImportedRow(place, part), report, depth + 1)
     if not found and not _is_empty_page(row.data):
-        report.not_mapped(row.place, "object", f"is no eval, run or output item: {quote(list(row.data)[:6], 80)}")
+        report.not_mapped(row.place, "object", f"is not an eval, run or output item: {quote(list(row.data)[:6], 80)}")
 
 
 def _is_empty_page(data: Mapping[str, Any]) -> bool:

@@ -271,7 +271,7 @@ class GraderTranslator:
             config["rubric_vars"] = list(prompt.variables)
         judged = None if prompt.judged is None else self._subject([prompt.judged])
         if prompt.judged is not None and judged is None:
-            raise NotMappedError(f"shows {prompt.judged}, for which there is no extractor; write one")
+            raise NotMappedError(f"shows {prompt.judged}, which no extractor picks; write an extractor")
         return {**config, **(judged or {}), **sampling_options(item.data.get("sampling_params"), "model_params")}
 
     def _python(self, item: _Criterion) -> Config:
@@ -312,7 +312,7 @@ class GraderTranslator:
         return {"pass_threshold": share}
 
     def _subject(self, template: Template) -> Config | None:
-        """The extractor of the text that a template stands for; None if it is no part of the response."""
+        """The extractor of the text that a template stands for; None if it is not part of the response."""
         variable = whole_variable(template)
         if variable in (self._answer, OUTPUT_TEXT):
             return {}

@@ -38,23 +38,22 @@ _METRIC = "accuracy"
 
 def log_files(path: Path) -> list[Path]:
     """The logs among a file or the files of a folder, by their first lines."""
-    if not path.is_dir():
-        return [path] if _is_log(path) else []
-    files = sorted(file for file in path.glob(f"*{_SUFFIX}") if file.is_file() and not file.is_symlink())
-    return [file for file in files[:_MAX_LOGS] if _is_log(file)]
+    return [file for file in _candidates(path)[:_MAX_LOGS] if _is_spec(Source(file).first_row)]
 
 
 def matches(source: Source) -> bool:
     """Whether the source is a log of ``oaieval``, or a folder with logs."""
-    if not source.path.is_dir():
-        return _is_spec(source.first_row)
-    files = [name for name in sorted(source.names) if name.endswith(_SUFFIX)][:_LOOKED_AT]
-    return any(_is_log(source.path / name) for name in files)
+    return any(_is_spec(Source(file).first_row) for file in _candidates(source.path)[:_LOOKED_AT])
+
+
+def read_logs(path: Path, report: ImportReport) -> list[EvalLog]:
+    """The logs among a file or the files of a folder."""
+    return [EvalLog(file, report) for file in log_files(path)]
 
 
 def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
     """Store a run for each log, and write a suite that grades the responses of the last one again."""
-    logs = [EvalLog(path, output.report) for path in log_files(source.path)]
+    logs = read_logs(source.path, output.report)
     name = logs[-1].eval_name
     chosen = [log for log in logs if log.eval_name == name]
     for log in logs:
@@ -64,21 +63,41 @@ def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
     graders = _write_graders(chosen[-1], output)
     written: set[str] = set()
     for log in chosen:
-        results = _written(log, output, written, answers=log is chosen[-1])
-        if log.graders:
-            output.add_run(log.run(options.name or name), results)
-            output.report.mapped(log.path.name, item_name("run", log.model), "run in the store")
-        else:
-            for _ in results:
-                pass
-            output.report.not_mapped(log.path.name, "metrics", "the log has no grades; grade its responses again")
+        results = log.results(output.report)
+        _store(log, options.name or name, _written(results, output, written, answers=log is chosen[-1]), output)
     if graders:
         suite = {"name": options.name or name, "target": {"kind": "replay", "responses": ANSWERS}, "graders": graders}
         output.write_suite(suite)
 
 
-def _is_log(path: Path) -> bool:
-    return path.is_file() and _is_spec(Source(path).first_row)
+def store_logs(logs: Sequence[EvalLog], cases: Mapping[str, dict[str, Any]], output: ImportOutput) -> None:
+    """Store a run for each log of evals whose cases are written; the responses of the last log of an eval are kept."""
+    last = {log.eval_name: log for log in logs}
+    for log in logs:
+        unknown = sum(1 for identifier in log.samples if identifier not in cases)
+        if unknown:
+            why = f"{unknown:,} are not in the samples of the registry; import the log from a folder of its own"
+            output.report.not_mapped(log.path.name, "samples", why)
+        if unknown < len(log.samples):
+            results = log.results(output.report, cases)
+            answers = log is last[log.eval_name]
+            _store(log, log.eval_name, _written(results, output, set(cases), answers=answers), output)
+
+
+def _store(log: EvalLog, suite: str, results: Iterator[ImportedResult], output: ImportOutput) -> None:
+    if log.graders:
+        output.add_run(log.run(suite), results)
+        output.report.mapped(log.path.name, item_name("run", log.model), "run in the store")
+        return
+    for _ in results:
+        pass
+    output.report.not_mapped(log.path.name, "metrics", "the log has no grades; grade its responses again")
+
+
+def _candidates(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.glob(f"*{_SUFFIX}") if file.is_file() and not file.is_symlink())
 
 
 def _is_spec(row: Mapping[str, Any]) -> bool:
@@ -162,7 +181,7 @@ class EvalLog:
             events = self.samples.setdefault(data["sample_id"], LoggedEvents(row.place))
             events.add(str(data.get("type")), data["data"])
         else:
-            report.not_mapped(row.place, "row", "is no event of a sample; was the file written by oaieval?")
+            report.not_mapped(row.place, "row", "is not an event of a sample; was the file written by oaieval?")
 
     @property
     def eval_name(self) -> str:
@@ -197,17 +216,25 @@ class EvalLog:
             error_message=None if self.is_complete else "the log has no final report: the run did not end",
         )
 
-    def results(self, report: ImportReport) -> Iterator[tuple[dict[str, Any], ImportedResult]]:
-        """The case of each sample, and its result."""
+    def results(
+        self, report: ImportReport, cases: Mapping[str, dict[str, Any]] | None = None
+    ) -> Iterator[tuple[dict[str, Any], ImportedResult]]:
+        """The case of each sample, and its result; with ``cases`` only of samples that are among them."""
         for identifier, events in self.samples.items():
             try:
-                case = registry_case(clean_text(identifier).text, self.eval, events.sample)
+                case = self._case(identifier, events) if cases is None else cases.get(identifier)
             except NotMappedError as error:
                 report.not_mapped(events.place, "sample", str(error))
                 continue
-            case["metadata"] = numbered_messages(case["metadata"])
+            if case is None:
+                continue
             sample = Sample(
-                case["id"], case["input"], case.get("ground_truth"), case["metadata"], tags=tuple(case["tags"])
+                case["id"],
+                case["input"],
+                case.get("ground_truth"),
+                case["metadata"],
+                rubric_vars=case.get("rubric_vars", {}),
+                tags=tuple(case["tags"]),
             )
             report.mapped(events.place, "sample", "case, response and grades")
             for name in self.graders:
@@ -216,6 +243,11 @@ class EvalLog:
                     why = f"is {quote(value, 40)}, and a grade is a number from 0 to 1; it is an error here"
                     report.not_mapped(events.place, item_name("metric", name), why)
             yield case, ImportedResult(sample, events.response, _grades(self.graders, events))
+
+    def _case(self, identifier: str, events: LoggedEvents) -> dict[str, Any]:
+        case = registry_case(clean_text(identifier).text, self.eval, events.sample)
+        case["metadata"] = numbered_messages(case["metadata"])
+        return case
 
 
 def _grades(graders: Mapping[str, RunGrader], events: LoggedEvents) -> dict[str, Any]:
@@ -230,8 +262,11 @@ def _grades(graders: Mapping[str, RunGrader], events: LoggedEvents) -> dict[str,
     }
 
 
-def _written(log: EvalLog, output: ImportOutput, written: set[str], *, answers: bool) -> Iterator[ImportedResult]:
-    for case, result in log.results(output.report):
+def _written(
+    results: Iterator[tuple[dict[str, Any], ImportedResult]], output: ImportOutput, written: set[str], *, answers: bool
+) -> Iterator[ImportedResult]:
+    """The results, whose cases are written if they are not among ``written``."""
+    for case, result in results:
         if result.sample.case_key not in written:
             written.add(result.sample.case_key)
             output.add_case(case)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from gradeline.importers.openai_prompts import (
     content_text,
     judge_prompt,
 )
-from gradeline.importers.output import ImportOutput
+from gradeline.importers.output import ANSWERS, MODEL_SUITE, ImportOutput
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.rows import read_rows
 from gradeline.judges.options import label_faults
@@ -83,13 +83,20 @@ def matches(source: Source) -> bool:
     return any(_is_registry_file(Source(file)) for file in _eval_files(source.path)[:_LOOKED_AT])
 
 
-def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
-    """Write a suite with the evals of the source; each has its cases and graders, which are tagged with its name."""
+def read(
+    source: Source, options: ImportOptions, output: ImportOutput, logged: Set[str] = frozenset()
+) -> Mapping[str, Config]:
+    """Write a suite with the evals of the source; each has its cases and graders, which are tagged with its name.
+
+    Returns the cases whose ids are in ``logged``: those of which there are responses, for which the suite has a target.
+    """
     evals = list(_evals(source.path, output.report))
     if not evals:
         raise ConfigError(Problem("SOURCE", f"{source.path} has no eval with a class of the registry"))
     name = options.name or (evals[0].name.split(".")[0] if len(evals) == 1 else source.path.stem)
-    RegistryImport(evals, output, name).write()
+    registry = RegistryImport(evals, output, name, logged)
+    registry.write()
+    return registry.logged_cases
 
 
 def _is_registry_file(source: Source) -> bool:
@@ -146,7 +153,9 @@ def _registry_folder(folder: Path) -> Path:
 class RegistryImport:
     """The import of evals into one suite."""
 
-    def __init__(self, evals: Sequence[RegistryEval], output: ImportOutput, name: str) -> None:
+    def __init__(self, evals: Sequence[RegistryEval], output: ImportOutput, name: str, logged: Set[str]) -> None:
+        self.logged_cases: dict[str, Config] = {}
+        self._logged = logged
         self._evals = evals
         self._output = output
         self._report = output.report
@@ -165,7 +174,11 @@ class RegistryImport:
         if not self._graders:
             self._report.not_mapped("suite.yaml", "graders", "none was mapped; write suite.yaml with your own")
             return
-        self._output.write_suite({"name": self._name, "target": self._target(), "graders": self._graders})
+        suite = {"name": self._name, "target": self._target(), "graders": self._graders}
+        if self.logged_cases:
+            self._output.write_suite(suite, MODEL_SUITE)
+            suite["target"] = {"kind": "replay", "responses": ANSWERS}
+        self._output.write_suite(suite)
 
     def _first_reason(self) -> str:
         return next(
@@ -196,7 +209,10 @@ class RegistryImport:
             prompt = case["metadata"].get("prompt", ())
             self._shapes[tuple(message["role"] for message in prompt)] = None
             self._cases += 1
-            self._output.add_case({**case, "metadata": numbered_messages(case["metadata"])})
+            case["metadata"] = numbered_messages(case["metadata"])
+            self._output.add_case(case)
+            if case["id"] in self._logged:
+                self.logged_cases[case["id"]] = case
             self._report.mapped(row.place, "sample", "case")
         for grader in graders:
             self._add_grader(spec, grader, what)

@@ -65,7 +65,7 @@ def chat_source(run: Mapping[str, Any]) -> ChatSource | None:
     if given.get("type") == "item_reference":
         variable = whole_variable(read_template(f"{{{{{given.get('item_reference')}}}}}"))
         if variable is None or variable.namespace != "item":
-            raise NotMappedError(f"item_reference {quote(given.get('item_reference'), 60)} is no part of the item")
+            raise NotMappedError(f"item_reference {quote(given.get('item_reference'), 60)} is not part of the item")
         return ChatSource(*rest, [], variable, parameters)
     if given.get("type") != "template":
         kind = quote(given.get("type"), 40)

@@ -48,6 +48,8 @@ from gradeline.store.labels import (
 from gradeline.store.rows import new_run_id
 
 SUITE = "suite.yaml"
+MODEL_SUITE = "model.yaml"
+"""The suite that calls a model again, where ``suite.yaml`` grades the recorded responses."""
 CASES = "cases.jsonl"
 ANSWERS = "answers.jsonl"
 REPORT = "import.md"
