@@ -12,13 +12,15 @@ from gradeline.graders.base import DeclaredGrader
 from gradeline.graders.checks import read_checks
 from gradeline.graders.registry import registry
 from gradeline.importers.promptfoo_code import in_node
-from gradeline.importers.promptfoo_columns import EXPECTED, Columns, Entry, EntrySet
+from gradeline.importers.promptfoo_columns import Columns, Entry, EntrySet
 from gradeline.importers.promptfoo_expressions import NotTranslatedError
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError, SourceFolder
-from gradeline.importers.promptfoo_graders import GRADERS, UNMAPPED, judge_options
+from gradeline.importers.promptfoo_graders import GRADERS, UNMAPPED
 from gradeline.importers.promptfoo_javascript import translate
+from gradeline.importers.promptfoo_judges import judge_options
 from gradeline.importers.promptfoo_rules import RULES, negate_check, rule_name
 from gradeline.importers.promptfoo_types import (
+    EXPECTED,
     SPECIAL_TYPES,
     TYPES,
     Assertion,

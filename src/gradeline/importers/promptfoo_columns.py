@@ -17,8 +17,10 @@ from msgspec import Struct, field
 from msgspec.json import decode
 
 from gradeline.graders.formula import Formula, FormulaError
+from gradeline.importers.promptfoo_judges import CRITERION
 from gradeline.importers.promptfoo_rules import negate_check
 from gradeline.importers.promptfoo_types import (
+    EXPECTED,
     FILE,
     BestOf,
     JudgedCriterion,
@@ -201,10 +203,6 @@ def _with_name(option: object, name: str, value: str) -> object:
     if option == EXPECTED:
         return value
     return option.replace(FILE, f"graders/{name}") if isinstance(option, str) and option.startswith(FILE) else option
-
-
-EXPECTED = "{expected}"
-"""In the options of a grader, the value of the case that it grades against."""
 
 
 class _Case(Struct):
@@ -396,10 +394,6 @@ def _as_grader(entry: Entry) -> SuiteGrader:
     assert isinstance(entry.outcome, JudgedCriterion)  # noqa: S101 - the only other one
     config = {"kind": "model_judge", **entry.judge, "prompt": CRITERION}
     return SuiteGrader(config, "", entry.outcome.text)
-
-
-CRITERION = "Does the submission meet this criterion?\n\n{ground_truth}\n\nScore 1.0 if it does, 0.0 if it does not."
-"""The prompt of a judge for one criterion."""
 
 
 def _flat(entries: Sequence[Entry | EntrySet]) -> Iterator[Entry | EntrySet]:

@@ -99,6 +99,10 @@ FILE = "{file}"
 """In the options of a grader, the place of its generated file."""
 
 
+EXPECTED = "{expected}"
+"""In the options of a grader, the value of the case that it grades against."""
+
+
 class CodeFile(NamedTuple):
     """A generated file with the code of an assertion, and the files that it needs, by their names in the folder."""
 
@@ -130,6 +134,11 @@ class BestOf(NamedTuple):
 
 
 Outcome = RuleCheck | JudgedCriterion | SuiteGrader | BestOf
+
+
+def grader_options(kind: str, **options: object) -> dict[str, object]:
+    """A grader of the suite, without the options that are None."""
+    return {"kind": kind, **{name: value for name, value in options.items() if value is not None}}
 
 
 def least_score(config: Mapping[str, object]) -> float:

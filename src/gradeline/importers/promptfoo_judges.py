@@ -1,0 +1,333 @@
+"""promptfoo's assertions that a model decides: criteria of a case's checks, or judges and embeddings of the suite."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
+from gradeline.importers.promptfoo_rules import texts_of
+from gradeline.importers.promptfoo_types import (
+    Assertion,
+    BestOf,
+    JudgedCriterion,
+    NotMappedError,
+    Outcome,
+    Rendering,
+    Scope,
+    SuiteGrader,
+    grader_options,
+    number_of,
+)
+from gradeline.model import quote
+
+_OWN_PROMPT = "the judge gets gradeline's prompt, and a reply without a score is an error"
+_MAX_TEXTS = 10
+_JUDGES = {
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "google": "google",
+    "vertex": "google",
+    "ollama": "ollama",
+}
+DEFAULT_JUDGE = "gpt-4.1"
+_DEFAULT_EMBEDDING = "text-embedding-3-large"
+CRITERION = "Does the submission meet this criterion?\n\n{ground_truth}\n\nScore 1.0 if it does, 0.0 if it does not."
+"""The prompt of a judge for one criterion."""
+
+
+def similar(assertion: Assertion, scope: Scope) -> Outcome:
+    """The cosine of embeddings; the best of several texts counts."""
+    least = 0.75 if assertion.threshold is None else assertion.threshold
+    differs = "the vectors are of the model that the grader names"
+    if assertion.type == "similar:euclidean":
+        least = max(0.0, 1 - least**2 / 2)
+        differs = "the cosine is compared, with the threshold of vectors of length 1; the score is the cosine"
+    if assertion.type == "similar:dot":
+        differs = "the cosine is compared, which is the same for vectors of length 1"
+    texts = assertion.value if isinstance(assertion.value, list) else [assertion.text()]
+    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise NotMappedError(f"needs a text or a list of texts as its value, got {quote(texts, 60)}")
+    if len(texts) > _MAX_TEXTS:
+        raise NotMappedError(f"has {len(texts)} texts, more than {_MAX_TEXTS}; write fewer")
+    config = grader_options("embedding", **_embedding(assertion, scope), pass_threshold=min(1.0, least))
+    graders = [SuiteGrader(config, "grader embedding", text, differs) for text in texts]
+    return graders[0] if len(graders) == 1 else BestOf(graders)
+
+
+def _embedding(assertion: Assertion, scope: Scope) -> dict[str, object]:
+    written = assertion.provider or scope.options.get("provider")
+    if isinstance(written, Mapping):
+        written = written.get("embedding", written.get("id"))
+    provider, _, model = (written if isinstance(written, str) else "").partition(":")
+    model = model.rpartition(":")[2]
+    if provider == "ollama" and model:
+        return {"provider": "ollama", "model": model}
+    named = provider == "openai" and "embedding" in model
+    return {"provider": "openai", "model": model if named else _DEFAULT_EMBEDDING}
+
+
+def judge_options(written: object) -> dict[str, object]:
+    """The provider and model of a judge; `NotMappedError` for a provider that gradeline does not have.
+
+    Without one it is OpenAI, as in promptfoo.
+    """
+    options: object = {}
+    if isinstance(written, Mapping):
+        options = written.get("config")
+        written = written.get("text") or written.get("id")
+    if written is None:
+        return {"provider": "openai", "model": DEFAULT_JUDGE}
+    provider, _, model = (written if isinstance(written, str) else "").partition(":")
+    model = model.removeprefix("chat:").removeprefix("responses:").removeprefix("messages:")
+    if provider not in _JUDGES or not model:
+        raise NotMappedError(f"is judged by {quote(written, 60)}; write provider, model and base_url of a judge")
+    judge: dict[str, object] = {"provider": _JUDGES[provider], "model": model}
+    if isinstance(options, Mapping):
+        temperature = options.get("temperature")
+        if isinstance(temperature, int | float) and not isinstance(temperature, bool):
+            judge["temperature"] = temperature
+        if isinstance(options.get("apiBaseUrl"), str):
+            judge["base_url"] = options["apiBaseUrl"]
+    return judge
+
+
+def _judge(assertion: Assertion, scope: Scope) -> dict[str, object]:
+    return judge_options(assertion.provider or scope.options.get("provider"))
+
+
+def rubric(assertion: Assertion, scope: Scope) -> Outcome:
+    """``llm-rubric``: a criterion of the case's checks, or a grader if it has a prompt or a threshold of its own."""
+    criterion = _criterion(assertion)
+    own = assertion.rubric_prompt or scope.options.get("rubricPrompt")
+    if own is None and assertion.threshold is None and assertion.provider is None:
+        return JudgedCriterion(criterion, _OWN_PROMPT)
+    prompt = CRITERION if own is None else _rubric_prompt(own, scope)
+    config = grader_options(
+        "model_judge", **_judge(assertion, scope), prompt=prompt, pass_threshold=assertion.threshold
+    )
+    return SuiteGrader(config, "grader model_judge", criterion, _OWN_PROMPT)
+
+
+def _criterion(assertion: Assertion) -> str:
+    value = assertion.value
+    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+    if not text.strip():
+        raise NotMappedError("has no criterion; write what the output must meet")
+    return text
+
+
+def _rubric_prompt(written: object, scope: Scope) -> str:
+    """promptfoo's prompt of a judge, with gradeline's placeholders for the output and the criterion."""
+    if isinstance(written, str) and written.startswith(SCHEME):
+        try:
+            written = scope.folder.value(FileReference.of(written))
+        except FileReferenceError as error:
+            raise NotMappedError(f"has a rubricPrompt that is not read: {error}") from None
+    if isinstance(written, str) and written.lstrip().startswith("["):
+        written = json.loads(written) if _is_json(written) else written
+    if isinstance(written, list):
+        parts = [part.get("content") for part in written if isinstance(part, Mapping)]
+        written = "\n\n".join(part for part in parts if isinstance(part, str))
+    if not isinstance(written, str) or not written.strip():
+        raise NotMappedError(f"has a rubricPrompt that is no text: {quote(written, 60)}")
+    marks = {name: f"\ue000{name}\ue001" for name in ("output", "rubric", "input", "criteria")}
+    text = Rendering({**scope.variables, **marks}).value(written)
+    assert isinstance(text, str)  # noqa: S101 - a rendered text is one
+    text = text.replace("{", "{{").replace("}", "}}")
+    for name, placeholder in (("output", "submission"), ("rubric", "ground_truth"), ("criteria", "ground_truth")):
+        text = text.replace(marks[name], f"{{{placeholder}}}")
+    return text.replace(marks["input"], "{input}")
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def criterion(template: str, differs: str) -> Callable[[Assertion, Scope], Outcome]:
+    """A mapping for a type that a judge decides by one criterion; ``{value}`` is the assertion's value."""
+
+    def mapping(assertion: Assertion, scope: Scope) -> Outcome:  # noqa: ARG001
+        text = template.replace("{value}", _criterion(assertion)) if "{value}" in template else template
+        return JudgedCriterion(text, differs)
+
+    return mapping
+
+
+def moderation(assertion: Assertion, scope: Scope) -> Outcome:  # noqa: ARG001
+    listed = f" of the categories {', '.join(texts_of(assertion))}" if assertion.value else ""
+    text = f"The text is free of harmful content{listed}: no hate, harassment, violence, self-harm or sexual content."
+    return JudgedCriterion(text, "a judge decides instead of a moderation API")
+
+
+def scored(prompt: str, default: float, differs: str = _OWN_PROMPT) -> Callable[[Assertion, Scope], Outcome]:
+    """A mapping for a type with a score by a judge; ``{ground_truth}`` in the prompt is the assertion's value."""
+
+    def mapping(assertion: Assertion, scope: Scope) -> SuiteGrader:
+        least = default if assertion.threshold is None else assertion.threshold
+        value: object = None
+        if "{ground_truth}" in prompt:
+            value = "\n".join(texts_of_criteria(assertion))
+        config = grader_options("model_judge", **_judge(assertion, scope), prompt=prompt, pass_threshold=least)
+        return SuiteGrader(config, "grader model_judge", value, differs)
+
+    return mapping
+
+
+def texts_of_criteria(assertion: Assertion) -> list[str]:
+    """The criteria of an assertion, one on a line."""
+    value = assertion.value
+    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
+        return [f"- {text}" for text in value]
+    return [_criterion(assertion)]
+
+
+def factuality(assertion: Assertion, scope: Scope) -> SuiteGrader:
+    """The facts of the output against those of an expert's answer, in five categories with a score each."""
+    scores = scope.options.get("factuality")
+    own = scores if isinstance(scores, Mapping) else {}
+    names = {"A": "subset", "B": "superset", "C": "agree", "D": "disagree", "E": "differButFactual"}
+    choices = {label: number_of(own.get(name, 0 if label == "D" else 1), name) for label, name in names.items()}
+    config = grader_options(
+        "model_judge", **_judge(assertion, scope), prompt=_FACTUALITY, reply={"choices": choices}, pass_threshold=1e-9
+    )
+    return SuiteGrader(config, "grader model_judge with choices", _criterion(assertion), _OWN_PROMPT)
+
+
+_FACTUALITY = """\
+Compare the facts of a submission with those of an expert's answer to the same question. Ignore differences in style,
+grammar and punctuation.
+
+The question:
+{input}
+
+The expert's answer:
+{ground_truth}
+
+The submission:
+{submission}
+
+Choose the label that describes the submission:
+A: it has a part of the expert's facts, and contradicts none of them.
+B: it has all of the expert's facts and more, and contradicts none of them.
+C: it has the same facts as the expert's answer.
+D: it contradicts the expert's answer.
+E: it differs, but the differences do not matter for the facts.
+"""
+
+
+def in_context(rubric_name: str, prompt: str, *, needs_value: bool = False) -> Callable[[Assertion, Scope], Outcome]:
+    """A mapping for a type about the context: that of the test, or else what the agent retrieved."""
+
+    def mapping(assertion: Assertion, scope: Scope) -> SuiteGrader:
+        least = assertion.threshold or 0.0
+        judge = _judge(assertion, scope)
+        expected = _criterion(assertion) if needs_value else None
+        context = scope.variables.get("context")
+        if context is None or assertion.context_transform is not None:
+            if assertion.context_transform is None:
+                raise NotMappedError("needs a variable context or a contextTransform")
+            config = grader_options("model_judge", **judge, rubric=rubric_name, pass_threshold=least)
+            differs = f"{_OWN_PROMPT}; map documents under the target's response, instead of the contextTransform"
+            return SuiteGrader(config, f"grader model_judge, rubric {rubric_name}", expected, differs)
+        text = "\n\n".join(map(str, context)) if isinstance(context, list) and _are_texts(context) else context
+        if not isinstance(text, str):
+            raise NotMappedError("needs a variable context that is a text or a list of texts")
+        question = scope.variables.get("query")
+        if not isinstance(question, str):
+            raise NotMappedError("needs a variable query with the question")
+        parts = [f"# Question\n\n{question}"]
+        parts += [f"# Context\n\n{text}", *([f"# Expected answer\n\n{expected}"] if expected else [])]
+        config = grader_options("model_judge", **judge, prompt=prompt, pass_threshold=least)
+        return SuiteGrader(config, "grader model_judge", "\n\n".join(parts), _OWN_PROMPT)
+
+    return mapping
+
+
+def _are_texts(values: list[object]) -> bool:
+    return all(isinstance(text, str) for text in values)
+
+
+def answer_relevance(assertion: Assertion, scope: Scope) -> SuiteGrader:
+    config = grader_options(
+        "model_judge",
+        **_judge(assertion, scope),
+        rubric="answer_relevance",
+        pass_threshold=assertion.threshold or 0.0,
+    )
+    differs = "the share of statements that help to answer, instead of the cosine of questions made from the answer"
+    return SuiteGrader(config, "grader model_judge, rubric answer_relevance", differs=differs)
+
+
+def goal_success(assertion: Assertion, scope: Scope) -> SuiteGrader:
+    value = assertion.value
+    goal = value.get("goal") if isinstance(value, Mapping) else value
+    if not isinstance(goal, str) or not goal.strip():
+        raise NotMappedError("needs a goal")
+    config = grader_options(
+        "model_judge",
+        **_judge(assertion, scope),
+        extractor="full_trajectory",
+        prompt=_GOAL,
+        pass_threshold=assertion.threshold,
+    )
+    differs = f"{_OWN_PROMPT}; the judge also sees arguments and results of tool calls"
+    return SuiteGrader(config, "grader model_judge", goal, differs)
+
+
+_GOAL = """\
+The submission is the trajectory of an agent: its messages and its tool calls with their results. Did the agent reach
+this goal?
+
+{ground_truth}
+
+Score 1.0 if it did, 0.0 if it did not.
+"""
+
+
+_SUPPORTED = """\
+Which share of the statements in the submission does the context support? Score it from 0.0 to 1.0.
+
+{ground_truth}
+"""
+_RELEVANT = """\
+Which share of the context helps to answer the question? Do not grade the submission. Score the share from 0.0 to 1.0.
+
+{ground_truth}
+"""
+_RECALLED = """\
+Which share of the statements in the expected answer does the context support? Do not grade the submission. Score the
+share from 0.0 to 1.0.
+
+{ground_truth}
+"""
+_CONVERSATION = "Is each message of the assistant relevant to the conversation so far? Score the share from 0.0 to 1.0."
+_G_EVAL = "How well does the submission meet these criteria? Score it from 0.0 to 1.0.\n\n{ground_truth}"
+
+_JUDGED_ELSEWHERE = "another judge decides: it sees the output, and gradeline's prompt"
+
+JUDGED: Mapping[str, Callable[[Assertion, Scope], Outcome]] = {
+    "answer-relevance": answer_relevance,
+    "context-faithfulness": in_context("faithfulness", _SUPPORTED),
+    "context-recall": in_context("context_recall", _RECALLED, needs_value=True),
+    "context-relevance": in_context("context_relevance", _RELEVANT),
+    "conversation-relevance": scored(_CONVERSATION, 0.5),
+    "factuality": factuality,
+    "g-eval": scored(_G_EVAL, 0.7, f"{_OWN_PROMPT}; several criteria get one score"),
+    "llm-rubric": rubric,
+    "model-graded-closedqa": criterion("{value}", _OWN_PROMPT),
+    "model-graded-factuality": factuality,
+    "moderation": moderation,
+    "pi": criterion("{value}", _JUDGED_ELSEWHERE),
+    "search-rubric": criterion("{value}", "the judge does not search the web, unless the model itself does"),
+    "similar": similar,
+    "similar:cosine": similar,
+    "similar:dot": similar,
+    "similar:euclidean": similar,
+    "trajectory:goal-success": goal_success,
+}
+"""The types that a model decides, with their mappings."""
