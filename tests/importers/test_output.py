@@ -120,3 +120,15 @@ def test_the_command_and_the_service_show_imported_labels(tmp_path: Path, capsys
         )
     finally:
         service.stop()
+
+
+def test_the_report_counts_items_and_names_each_place_once() -> None:
+    report = ImportReport("config.yaml", "promptfoo")
+    for place in ("a", "a", "b"):
+        report.not_mapped(place, "provider", "no such file")
+    for number in range(8):
+        report.mapped(f"row {number}", "case", "case")
+    provider, case = report.items
+    assert (provider.count, provider.places, provider.more_places) == (3, ("a", "b"), False)
+    assert (case.count, len(case.places), case.more_places) == (8, 5, True)
+    assert "| case | 8 | row 0, row 1, row 2, row 3, row 4, … | case |" in report.markdown()

@@ -53,6 +53,7 @@ class ReportedItem(Struct, frozen=True):
     note: str
     count: int
     places: tuple[str, ...]
+    more_places: bool
 
 
 class ImportReport:
@@ -81,7 +82,7 @@ class ImportReport:
         if not count and len(self._items) >= MAX_ITEMS:
             self._unlisted[kind.state] += 1
             return
-        if len(places) < MAX_PLACES:
+        if len(places) <= MAX_PLACES and place not in places:
             places.append(place)
         self._items[kind] = (count + 1, places)
 
@@ -91,7 +92,10 @@ class ImportReport:
         for state in reversed(State):
             for kind, (count, places) in self._items.items():
                 if kind.state is state:
-                    yield ReportedItem(kind.state, kind.what, kind.became, kind.note, count, tuple(places))
+                    named = tuple(places[:MAX_PLACES])
+                    yield ReportedItem(
+                        kind.state, kind.what, kind.became, kind.note, count, named, len(places) > MAX_PLACES
+                    )
 
     def count(self, state: State) -> int:
         """The number of items with this state."""
@@ -140,8 +144,7 @@ def _table(state: State, items: Sequence[ReportedItem]) -> str:
 
 
 def _places(item: ReportedItem) -> str:
-    more = f" and {item.count - len(item.places):,} more" if item.count > len(item.places) else ""
-    return ", ".join(item.places) + more
+    return ", ".join(item.places) + (", …" if item.more_places else "")
 
 
 def _inert(text: str) -> str:
