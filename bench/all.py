@@ -35,6 +35,7 @@ PARTS = (
     "compare",
     "postgres",
     "exports",
+    "inspect_import",
     "service",
     "pages",
     "ray_workers",

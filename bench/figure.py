@@ -37,6 +37,7 @@ TITLES = {
     "compare": "Comparisons",
     "postgres": "PostgreSQL",
     "exports": "Exports",
+    "inspect_import": "Imports from Inspect",
     "ray_workers": "Ray",
     "service": "The service",
     "pages": "Pages of large lists",
