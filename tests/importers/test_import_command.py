@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from gradeline.cli.commands import run_command
+from gradeline.importers.kinds import KINDS
 from gradeline.importers.output import ImportedResult, ImportedRun, ImportOutput
 from gradeline.importers.report import MAX_PLACES, ImportReport, State
 from gradeline.model import Response, Sample
@@ -70,6 +72,12 @@ def test_an_import_that_fails_midway_deletes_its_runs(project: Path) -> None:
             fail_midway()
         assert storage.list_runs() == []
     assert not Path("out").exists()
+
+
+def test_the_documentation_lists_the_kinds() -> None:
+    page = Path(__file__).parents[2] / "docs" / "import.md"
+    rows = re.findall(r"^\| `([\w-]+)` \| .* \| \[[^|]*\]\((from-[\w-]+\.md)\) \|$", page.read_text(), re.MULTILINE)
+    assert [kind for kind, _ in rows] == list(KINDS)
 
 
 class TestReport:
