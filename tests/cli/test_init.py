@@ -215,10 +215,6 @@ class TestInit:
             (["--target", "mcp", "--url", "http://a", "--command", "b"], ["--command: conflicts with --url"]),
             (["--target", "langgraph", "--function", "a-b:c"], ["--function: 'a-b' cannot be imported by name"]),
             (["--target", "langgraph", "--function", "a:class"], ["--function: 'class' cannot be imported by name"]),
-            (
-                ["--target", "a2a", "--url", "http://a/.well-known/agent-card.json"],
-                ["is the agent's card; write the url of its interface with the binding JSONRPC"],
-            ),
             (["--target", "http", "--url", "x", "--response", "a."], ["--url: 'x' is not", "--response: 'a.' is not"]),
         ],
     )

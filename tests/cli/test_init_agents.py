@@ -19,10 +19,10 @@ from a2a.server.agent_execution.agent_executor import AgentExecutor
 from a2a.server.agent_execution.context import RequestContext
 from a2a.server.events.event_queue_v2 import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler
-from a2a.server.routes.jsonrpc_routes import create_jsonrpc_routes
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks.inmemory_task_store import InMemoryTaskStore
 from a2a.server.tasks.task_updater import TaskUpdater
-from a2a.types import AgentCard
+from a2a.types import AgentCapabilities, AgentCard, AgentSkill, Message
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from starlette.applications import Starlette
@@ -297,70 +297,107 @@ class TestMcp:
 
 
 class _CountriesAgent(AgentExecutor):
-    """Answers with an artifact, asks back about Spain, and fails for Peru."""
+    """Answers with an artifact, asks back about Spain, fails for Peru, has no text for Kenya."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         assert context.message is not None
-        task = context.current_task or new_task_from_user_message(context.message)
-        await event_queue.enqueue_event(task)
-        updater = TaskUpdater(event_queue, task.id, task.context_id)
+        self.messages.append(context.message)
         question = context.get_user_input()
+        if "19 + 23" in question:
+            await event_queue.enqueue_event(new_text_message("It is 42.", context_id=context.context_id))
+            return
+        task = context.current_task
+        if task is None:
+            task = new_task_from_user_message(context.message)
+            await event_queue.enqueue_event(task)
+        updater = TaskUpdater(event_queue, task.id, task.context_id)
         if "Spain" in question:
             await updater.requires_input(new_text_message("Which one? Madrid?"))
         elif "Peru" in question:
             await updater.failed(new_text_message("no such country"))
         else:
-            await updater.add_artifact([new_text_part(f"It is {known(question)}"), new_text_part(".")])
+            if "Kenya" not in question:
+                await updater.add_artifact([new_text_part(f"It is {known(question)}"), new_text_part(".")])
             await updater.complete()
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         raise NotImplementedError
 
 
-class TestA2a:
-    def test_an_agent_of_the_sdk(self, tmp_path: Path) -> None:
-        card = AgentCard(name="countries", version="1")
-        handler = DefaultRequestHandler(_CountriesAgent(), InMemoryTaskStore(), card)
-        with served(Starlette(routes=create_jsonrpc_routes(handler, "/rpc"))) as url:
-            run = run_new_suite(tmp_path, "--target", "a2a", "--url", f"{url}/rpc")
-        assert run["summary"]["responses"] == {"success": 4, "error": 1, "timeout": 0}
-        found = {record.case: record.response for record in records(tmp_path)}
-        assert (found["france"].text, found["spain"].text) == ("It is Paris.", "Which one? Madrid?")
-        assert found["peru"].error is not None
-        assert "TASK_STATE_FAILED" in found["peru"].error.message
-
-    @pytest.mark.parametrize(
-        ("reply", "text"),
-        [
-            ({"result": {"message": {"parts": [{"text": "Par"}, {"data": {}}, {"text": "is"}]}}}, "Paris"),
-            ({"error": {"code": -32001, "message": "no such task"}}, "no such task"),
-            ({"result": {"task": {"status": {"state": "TASK_STATE_WORKING"}}}}, "TASK_STATE_WORKING"),
-            ({"result": {"task": {"status": {"state": "TASK_STATE_COMPLETED"}}}}, "got None"),
-        ],
+def a_card() -> AgentCard:
+    return AgentCard(
+        name="countries",
+        description="Answers questions about countries.",
+        version="1",
+        capabilities=AgentCapabilities(),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill(id="capitals", name="capitals", description="Capitals.", tags=["countries"])],
     )
-    def test_each_form_of_a_reply(self, tmp_path: Path, reply: dict[str, Any], text: str) -> None:
-        with json_server(lambda *_: {"jsonrpc": "2.0", "id": 1, **reply}) as (url, requests):
-            run_in(tmp_path, "init", "evals", "--target", "a2a", "--url", url)
-            run_in(tmp_path, "run", "evals/suite.yaml", "--sample", "france")
-        ((_, sent),) = requests
-        assert sent["params"]["message"] == {
-            "messageId": "france",
-            "role": "ROLE_USER",
-            "parts": [{"text": "What is the capital of France?"}],
+
+
+class TestA2a:
+    @pytest.fixture(params=["JSONRPC", "HTTP+JSON"])
+    def agent(self, request: pytest.FixtureRequest) -> Iterator[tuple[_CountriesAgent, str]]:
+        """An agent of the SDK behind each binding, and its URL."""
+        executor = _CountriesAgent()
+        card = a_card()
+        handler = DefaultRequestHandler(executor, InMemoryTaskStore(), card)
+        if request.param == "JSONRPC":
+            routes = create_jsonrpc_routes(handler, "/rpc")
+        else:
+            routes = create_rest_routes(handler, path_prefix="/rpc")
+        with served(Starlette(routes=[*create_agent_card_routes(card), *routes])) as url:
+            card.supported_interfaces.add(url=f"{url}/rpc", protocol_binding=request.param, protocol_version="1.0")
+            yield executor, url
+
+    def test_an_agent_of_the_sdk(self, tmp_path: Path, agent: tuple[_CountriesAgent, str]) -> None:
+        executor, url = agent
+        run = run_new_suite(tmp_path, "--target", "a2a", "--url", f"{url}/.well-known/agent-card.json")
+        assert run["summary"]["responses"] == {"success": 3, "error": 2, "timeout": 0}
+        found = {record.case: record.response for record in records(tmp_path)}
+        assert {case: response.text for case, response in found.items() if response.text} == {
+            "france": "It is Paris.",
+            "spain": "Which one? Madrid?",
+            "sum": "It is 42.",
         }
-        (record,) = records(tmp_path)
-        error = record.response.error
-        assert text in (error.message if error else record.response.text)
-        assert (error is None) == (text == "Paris")
+        errors = {case: response.error.message for case, response in found.items() if response.error}
+        assert "TASK_STATE_FAILED: no such country" in errors["peru"]
+        assert "the agent returned no text" in errors["kenya"]
+        assert len({message.message_id for message in executor.messages}) == 5
 
-    def test_a_conversation_keeps_its_context(self, tmp_path: Path) -> None:
+    def test_a_conversation_keeps_its_context_and_an_open_task(
+        self, tmp_path: Path, agent: tuple[_CountriesAgent, str]
+    ) -> None:
+        executor, url = agent
+        run_in(tmp_path, "init", "evals", "--target", "a2a", "--url", url)
+        turns = ["And Spain?", "And Spain, then?", "And France?"]
+        case = {"id": "talk", "input": turns, "ground_truth": ["Madrid", "Madrid", "Paris"]}
+        (tmp_path / "evals" / "cases.jsonl").write_text(json.dumps(case))
+        assert accuracy(run_in(tmp_path, "run", "evals/suite.yaml")) == 1.0
+        first, second, third = executor.messages
+        assert (first.task_id, bool(second.task_id), third.task_id) == (second.task_id, True, second.task_id)
+        assert first.context_id == second.context_id == third.context_id
+
+    def test_a_task_that_is_not_finished_is_polled(self, tmp_path: Path) -> None:
+        states = ["TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"]
+
         def answer(_: str, body: Any) -> Any:
-            message = body["params"]["message"]
-            texts = [{"text": f"{message['parts'][0]['text']} in {message.get('contextId')}"}]
-            return {"jsonrpc": "2.0", "id": 1, "result": {"message": {"contextId": "c7", "parts": texts}}}
+            task: dict[str, Any] = {"id": "t1", "contextId": "c1", "status": {"state": states.pop(0)}}
+            if not states:
+                task["artifacts"] = [{"artifactId": "a", "parts": [{"text": "Paris"}]}]
+            result = {"task": task} if body["method"] == "SendMessage" else task
+            return {"jsonrpc": "2.0", "id": body["id"], "result": result}
 
-        with json_server(answer) as (url, _):
-            run_in(tmp_path, "init", "evals", "--target", "a2a", "--url", url)
-            case = {"id": "talk", "input": ["One", "Two"], "ground_truth": ["One in None", "Two in c7"]}
-            (tmp_path / "evals" / "cases.jsonl").write_text(json.dumps(case))
-            assert accuracy(run_in(tmp_path, "run", "evals/suite.yaml")) == 1.0
+        with json_server(answer) as (url, requests):
+            card = a_card()
+            card.supported_interfaces.add(url=f"{url}/rpc", protocol_binding="JSONRPC", protocol_version="1.0")
+            with served(Starlette(routes=create_agent_card_routes(card))) as card_url:
+                run_in(tmp_path, "init", "evals", "--target", "a2a", "--url", card_url)
+                run_in(tmp_path, "run", "evals/suite.yaml", "--sample", "france")
+        assert [body["method"] for _, body in requests] == ["SendMessage", "GetTask", "GetTask"]
+        (record,) = records(tmp_path)
+        assert record.response.text == "Paris"

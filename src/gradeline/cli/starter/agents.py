@@ -16,6 +16,7 @@ DEMO_AGENT = "python -m gradeline.demo.agent --port 9000"
 """Starts the agent of a suite for ``http`` without a URL."""
 DEMO_URL = "http://127.0.0.1:9000/evaluate"
 A2A_URL = "http://127.0.0.1:9999/"
+_A2A_SDK = "a2a-sdk>=1"
 TOOL = "ask"
 ARGUMENT = "question"
 
@@ -66,14 +67,17 @@ def _python_string(text: str) -> str:
     return quoted if text.isprintable() else repr(text)
 
 
+def _remedy(title: str, package: str) -> str:
+    return f"{title} is not installed; run: pip install {shlex.quote(package)}"
+
+
 def _import(names: str, title: str, package: str) -> str:
     """A statement whose message, where the package is not installed, is the remedy."""
-    remedy = f"{title} is not installed; run: pip install {shlex.quote(package)}"
     return f"""\
 try:
     from {names}
 except ImportError:
-    raise ImportError("{remedy}") from None"""
+    raise ImportError("{_remedy(title, package)}") from None"""
 
 
 class AgentKind(NamedTuple):
@@ -90,7 +94,7 @@ class AgentKind(NamedTuple):
     """The environment variable with the API key."""
 
 
-_MORE = "Other kinds: http, openai, anthropic, gemini, ollama, vllm, python, command, replay."
+_MORE = "The kinds of targets: http, openai, anthropic, gemini, ollama, vllm, python, command, replay."
 
 _AGENT = '''\
 """The agent under test in suite.yaml; call your own here."""
@@ -341,36 +345,71 @@ def _mcp_files(choice: AgentChoice) -> dict[str, str]:
     return {"target.py": _CALLS_TOOL.format(imports=imports, server=server, **texts), **example}
 
 
-def _a2a(choice: AgentChoice) -> str:
+def _a2a(choice: AgentChoice) -> str:  # noqa: ARG001
     return f"""\
-# The agent under test: an A2A agent (protocol 1.0), at the JSONRPC interface of its card.
+# The agent under test: an A2A agent, called in target.py.
 # {_MORE}
 target:
-  kind: http
-  url: {_yaml_scalar(choice.url or A2A_URL)}
-  headers:
-    A2A-Version: "1.0"
-    #Authorization: "Bearer ${{AGENT_KEY}}"   # from the environment, or from .env in this folder
-  request:
-    jsonrpc: "2.0"
-    id: "{{{{id}}}}"
-    method: SendMessage
-    params:
-      message:
-        messageId: "{{{{id}}}}"
-        contextId: "{{{{session}}}}"   # left out in the first turn
-        role: ROLE_USER
-        parts: [{{text: "{{{{input}}}}"}}]
-      configuration: {{acceptedOutputModes: [text/plain]}}
-  response:   # JMESPaths in the JSON response
-    output: >-
-      join('', (result.task.artifacts[].parts[] || result.task.status.message.parts || result.message.parts)[].text)
-    error: >-
-      error.message
-      || (result.task.status.[state][?@ != 'TASK_STATE_COMPLETED' && @ != 'TASK_STATE_INPUT_REQUIRED'] | [0])
-  session: {{read: result.task.contextId || result.message.contextId}}
-  timeout: 120   # seconds per turn, retries included
+  kind: python
+  function: target.py:answer
+  timeout: 120                # seconds per turn
 """
+
+
+_CALLS_A2A = '''\
+"""Calls an A2A agent: the agent under test in suite.yaml."""
+
+{imports}
+
+AGENT = {url}  # its card is at /.well-known/agent-card.json below this URL
+BINDINGS = ["JSONRPC", "HTTP+JSON"]
+RUNNING = (TaskState.TASK_STATE_SUBMITTED, TaskState.TASK_STATE_WORKING)
+
+
+async def answer(text: str, session: dict) -> dict:
+    """The answer in one turn; the session connects the turns of a case."""
+    message = new_text_message(text, role=Role.ROLE_USER, **session)
+    async with AsyncClient(timeout=None) as http:  # the target's timeout ends the call
+        config = ClientConfig(streaming=False, httpx_client=http, supported_protocol_bindings=BINDINGS)
+        client = await create_client(AGENT, config)
+        (reply,) = [reply async for reply in client.send_message(SendMessageRequest(message=message))]
+        if reply.HasField("message"):
+            session["context_id"] = reply.message.context_id or None
+            return result(reply.message.parts)
+        task = reply.task
+        while task.status.state in RUNNING:
+            await asyncio.sleep(0.2)
+            task = await client.get_task(GetTaskRequest(id=task.id))
+    session.update(context_id=task.context_id, task_id=None)
+    parts = [part for artifact in task.artifacts for part in artifact.parts] or task.status.message.parts
+    if task.status.state == TaskState.TASK_STATE_INPUT_REQUIRED:
+        session["task_id"] = task.id
+        return result(task.status.message.parts)
+    if task.status.state != TaskState.TASK_STATE_COMPLETED:
+        text = "".join(get_text_parts(task.status.message.parts))
+        return {{"error": f"{{TaskState.Name(task.status.state)}}: {{text}}".rstrip(": ")}}
+    return result(parts)
+
+
+def result(parts: Sequence) -> dict:
+    texts = get_text_parts(parts)
+    return {{"text": "".join(texts)}} if texts else {{"error": "the agent returned no text"}}
+'''
+
+
+def _a2a_files(choice: AgentChoice) -> dict[str, str]:
+    imports = f"""\
+import asyncio
+from collections.abc import Sequence
+
+try:
+    from a2a.client import ClientConfig, create_client
+    from a2a.helpers.proto_helpers import get_text_parts, new_text_message
+    from a2a.types import GetTaskRequest, Role, SendMessageRequest, TaskState
+    from httpx import AsyncClient
+except ImportError:
+    raise ImportError("{_remedy("version 1 of the A2A SDK", _A2A_SDK)}") from None"""
+    return {"target.py": _CALLS_A2A.format(imports=imports, url=_python_string(choice.url or A2A_URL))}
 
 
 def _replay(choice: AgentChoice) -> str:  # noqa: ARG001
@@ -399,7 +438,7 @@ KINDS: dict[str, AgentKind] = {
     "mcp": AgentKind(
         "a tool of an MCP server", ("url", "command", "tool", "argument"), _mcp, _mcp_files, {"mcp": "mcp>=2"}
     ),
-    "a2a": AgentKind("an A2A agent", ("url",), _a2a),
+    "a2a": AgentKind("an A2A agent", ("url",), _a2a, _a2a_files, {"a2a": _A2A_SDK}),
     "replay": AgentKind("stored responses, no agent", (), _replay, lambda _: {"answers.jsonl": _ANSWERS}),
 }
 """The kinds of agents, in the order in which they are listed."""

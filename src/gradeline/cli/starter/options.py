@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from gradeline.cli.starter.agents import KINDS, AgentChoice
 from gradeline.errors import ConfigError, Problem
 
-_CARDS = ("/agent-card.json", "/agent.json")
+_CARD = "/.well-known/agent-card.json"
 
 
 def agent_choice(kind: str | None, given: Mapping[str, str], folder: Path) -> AgentChoice:
@@ -83,8 +83,8 @@ def _url(choice: AgentChoice, text: str, _: Path) -> AgentChoice:
         raise ValueError("contains a password, which would be in the suite; write ${NAME} for it, and NAME into .env")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{text!r} is not a URL; write it as http://127.0.0.1:8000/path")
-    if choice.kind == "a2a" and parts.path.endswith(_CARDS):
-        raise ValueError(f"{text!r} is the agent's card; write the url of its interface with the binding JSONRPC")
+    if choice.kind == "a2a":
+        text = text.removesuffix(_CARD)
     return choice._replace(url=text)
 
 

@@ -16,7 +16,7 @@ _GITLAB_FILE = ".gitlab-ci.yml"
 _GITLAB_INCLUDE = "include: [{local: .gitlab/gradeline.yml}]"
 
 
-class Pipeline(NamedTuple):
+class CiPipeline(NamedTuple):
     """A pipeline for one forge: its file, relative to the repository, and its text for a suite and an agent."""
 
     path: str
@@ -127,8 +127,8 @@ gradeline:
 
 
 PIPELINES = {
-    "github": Pipeline(".github/workflows/gradeline.yml", _github),
-    "gitlab": Pipeline(".gitlab/gradeline.yml", _gitlab),
+    "github": CiPipeline(".github/workflows/gradeline.yml", _github),
+    "gitlab": CiPipeline(".gitlab/gradeline.yml", _gitlab),
 }
 
 

@@ -29,7 +29,7 @@ _QUESTIONS: Mapping[str, Mapping[str, str]] = {
         "tool": f"Tool (empty for {TOOL})",
         "argument": f"Argument that gets the input (empty for {ARGUMENT})",
     },
-    "a2a": {"url": f"URL of the agent's JSON-RPC interface (empty for {A2A_URL})"},
+    "a2a": {"url": f"URL that the agent's card is below (empty for {A2A_URL})"},
 }
 
 
