@@ -214,6 +214,20 @@ class BaselinePage(Struct, frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
+class RunUpload(Struct, frozen=True, kw_only=True):
+    """The state of a run that is uploaded in parts."""
+
+    run_id: str
+    digest: str
+    """Digest of the whole run, as the sender computed it."""
+    cases: int
+    """Number of cases of the run."""
+    received: int
+    """Number of cases that are stored: the next part starts with this case."""
+    completed: bool
+    """All cases are stored and the digest is right: the run is listed as it was sent."""
+
+
 class EvaluationPage(Struct, frozen=True, kw_only=True):
     """A page of evaluations, newest first."""
 

@@ -21,6 +21,8 @@ from gradeline.service.settings import ServeSettings
 
 from .conftest import BASE_URL, MASTER_KEY
 
+schemathesis.serializer.alias("application/x-ndjson", "text/plain")
+
 EXAMPLES = 8
 _FROM_THE_PATH = {404, 405}
 """Text instead of an ID may be another path, or none."""

@@ -130,11 +130,18 @@ def test_every_body_has_an_example_that_fits_it(document: dict[str, Any]) -> Non
                     assert [str(error) for error in checker.iter_errors(example)] == [], (method, path)
 
 
+def required_query(operation: dict[str, Any]) -> str:
+    """The required query parameters with their examples."""
+    names = [one for one in operation.get("parameters", []) if one["in"] == "query" and one["required"]]
+    query = "&".join(f"{one['name']}={one['schema']['examples'][0]}" for one in names)
+    return f"?{query}" if query else ""
+
+
 def test_the_example_bodies_are_accepted(document: dict[str, Any], call: Call) -> None:
     """Only the IDs in them are invented."""
     for method, path, operation in operations(document):
         for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-            example, filled = content["example"], path.replace("{", "").replace("}", "")
+            example, filled = content["example"], f"{path.replace('{', '').replace('}', '')}{required_query(operation)}"
             if kind == "application/json":
                 answer = call(method.upper(), filled, json=example)
             elif kind == "multipart/form-data":

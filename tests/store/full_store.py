@@ -65,6 +65,7 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
 
             database.transact(waits)
         database.transact(_import_under_way)
+        database.transact(lambda transaction: _upload(transaction, run_ids[0]))
         storage.put_observations([_observation(n) for n in range(5)])
         storage.set_baseline("main", first, by="me", at="2026-01-02T00:00:00Z")
         tables = database.snapshot(lambda transaction: tables_of(transaction, database.dialect))
@@ -74,6 +75,14 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
         return [*run_ids, child]
     finally:
         service.stop()
+
+
+def _upload(transaction: Transaction, run: str) -> None:
+    transaction.run(
+        "INSERT INTO uploads (run, digest, cases, received, so_far, size, started_at, completed_at)"
+        " VALUES (?, 'd', 6, 6, 'd', 100, '2026-01-02T00:00:00Z', '2026-01-02T00:00:00Z')",
+        run,
+    )
 
 
 def _import_under_way(transaction: Transaction) -> None:

@@ -73,6 +73,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seconds to finish calls in flight on SIGTERM.",
 )
+@click.option(
+    "--max-upload-mb",
+    type=click.IntRange(1),
+    default=2000,
+    show_default=True,
+    metavar="MB",
+    help="Maximum size of a run that is pushed, in MB.",
+)
 @click.option("--delete-older-than", metavar="AGE", help="Delete runs that ended longer ago, hourly: 90d, 12h, 2w.")
 @click.option(
     "--keep-runs", type=click.IntRange(0), metavar="N", help="Keep the newest N runs; delete the others, hourly."
@@ -91,6 +99,7 @@ def serve(
     delete_older_than: str | None,
     keep_runs: int | None,
     keep_tag: tuple[str, ...],
+    max_upload_mb: int,
     **options: object,
 ) -> None:
     """Serve the REST API and the web interface.
@@ -110,6 +119,7 @@ def serve(
     from gradeline.service.telemetry import log_to
 
     lines = log_to(level=getattr(logging, (log_level or _default_level()).upper()))
+    options["max_upload"] = max_upload_mb * 1_000_000
     options["retention"] = _retention(delete_older_than, keep_runs, keep_tag)
     _serve(_settings(secret_key_file, graders_dir, options), lines)
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
 from msgspec import Struct, field
+from msgspec.json import decode, encode
 
 REDACTED = "[redacted]"
 MIN_SECRET_CHARS = 4
@@ -174,6 +175,15 @@ class Mask:
         if isinstance(tree, list | tuple):
             return [self.tree(item) for item in tree]
         return tree
+
+    def json(self, data: bytes) -> bytes:
+        """Mask the values in the strings of JSON data, which stays valid: a number is never replaced."""
+        if not self.values or not (b"\\u" in data or self.found_in(data)):
+            return data
+        # a masked number, or a mask across two strings, would not be JSON any more
+        tree = decode(data)
+        masked = self.tree(tree)
+        return data if masked == tree else encode(masked)
 
     def stream(self) -> MaskStream:
         """A mask for data that arrives in chunks."""

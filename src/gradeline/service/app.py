@@ -21,9 +21,20 @@ from gradeline.service.limits import (
 from gradeline.service.middleware import AuthMiddleware, DrainMiddleware, HeadMiddleware, SecurityHeadersMiddleware
 from gradeline.service.openapi import operations_of
 from gradeline.service.responses import add_error_handlers
-from gradeline.service.routes import admin, baselines, compare, evaluations, graders, results, system, test_cases
+from gradeline.service.routes import (
+    admin,
+    baselines,
+    compare,
+    evaluations,
+    graders,
+    results,
+    system,
+    test_cases,
+    uploads,
+)
 from gradeline.service.service import Service
 from gradeline.service.telemetry import AccessLogMiddleware
+from gradeline.service.uploads import MAX_PART
 
 # routes with fixed paths come before those with an id
 ROUTERS: tuple[APIRouter, ...] = (
@@ -34,6 +45,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     test_cases.router,
     graders.router,
     baselines.router,
+    uploads.router,
     compare.router,
     evaluations.events_router,
     results.labels_router,
@@ -42,6 +54,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     evaluations.router,
 )
 _IMPORT = "/api/test-cases/import"
+_UPLOAD = "/api/uploads/{run_id}/cases"
 
 
 def create_app(service: Service) -> FastAPI:
@@ -83,7 +96,9 @@ def application(service: Service, limits: RequestLimits | None = None) -> ASGIAp
     routes.state.trials = TrialPool(limits)
     # an import of a large file takes minutes, so it has its own threads
     routes.state.import_threads = CapacityLimiter(limits.imports)
-    app: ASGIApp = BodyLimitMiddleware(routes, limits, settings.max_body, {_IMPORT: settings.max_import})
+    # their own limits, with a remedy in the error
+    special = {_IMPORT: settings.max_import, _UPLOAD: 2 * MAX_PART}
+    app: ASGIApp = BodyLimitMiddleware(routes, limits, settings.max_body, special)
     app = AuthMiddleware(app, routes.router.routes, service, limits)
     routes.state.guard = app
     app = DrainMiddleware(ConcurrencyLimitMiddleware(HeadMiddleware(app), limits), service)

@@ -144,9 +144,16 @@ class Secrets:
 
     def mask(self, text: str) -> str:
         """The text with all values masked that this process has stored, read or hidden. Does not read the store."""
+        return self._all_masked().text(text)
+
+    def mask_json(self, data: bytes) -> bytes:
+        """As `mask`, in the strings of JSON data, which stays valid."""
+        return self._all_masked().json(data)
+
+    def _all_masked(self) -> Mask:
         with self._lock:
-            mask = self._mask = self._mask or Mask(self._hidden)
-        return mask.text(text)
+            self._mask = self._mask or Mask(self._hidden)
+            return self._mask
 
     def put(self, name: str, value: str, binding: Binding, record: Recorder = unrecorded) -> SecretInfo:
         """Store a secret, or replace it."""

@@ -38,6 +38,7 @@ from gradeline.service.suite_builder import SuiteBuilder
 from gradeline.service.telemetry import Gauge, ServiceMetrics
 from gradeline.service.test_cases import TEST_CASE_STEPS, TestCases
 from gradeline.service.trials import Trials
+from gradeline.service.uploads import UPLOAD_STEPS, Uploads
 from gradeline.store import InMemoryStorage, open_storage
 from gradeline.store.backup import Parts
 from gradeline.store.database import Database, Dialect, SharedStorage, Transaction, migrate
@@ -108,6 +109,7 @@ class Service:
     labels: Labels
     runner: Runner
     baselines: Baselines
+    uploads: Uploads
     evaluations: Evaluations
     trials: Trials
     retention: RetentionTask | None
@@ -210,6 +212,7 @@ def _wire(settings: ServeSettings, storage: SharedStorage, engine: RunEngine) ->
         labels=Labels(database),
         runner=runner,
         baselines=baselines,
+        uploads=Uploads(storage, secrets, events, settings),
         evaluations=Evaluations(settings, storage, database, egress, secrets, events, runner, suites, baselines),
         trials=Trials(settings, storage, cases, egress, secrets, suites),
         retention=None if settings.retention is None else RetentionTask(storage, settings.retention),
@@ -283,5 +286,6 @@ PARTS: Parts = {
     "secrets": SECRET_STEPS,
     "sessions": SESSION_STEPS,
     "test_cases": TEST_CASE_STEPS,
+    "uploads": UPLOAD_STEPS,
 }
 """The migrations of all tables of the service, by part, for copying a store without starting a service."""

@@ -66,6 +66,8 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     max_body: int = 10_000_000
     """Maximum size of a body in bytes; imports are streamed and have their own maximum."""
     max_import: int = 200_000_000
+    max_upload: int = 2_000_000_000
+    """Maximum size of a run that is pushed, in bytes."""
     lease_s: float = 15.0
     """Seconds for which a run stays claimed without a heartbeat."""
     trusted_proxies: tuple[str, ...] = ()

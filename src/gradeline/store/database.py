@@ -185,3 +185,6 @@ class SharedStorage(Storage, Protocol):
         """``hook`` is called in the transaction that hides the run, if the run exists."""
 
     def writer(self, hook: CommitHook | None = None) -> StoreWriter: ...
+
+    def put_rows(self, rows: Sequence[RecordRow], hook: CommitHook) -> None:
+        """Store the rows that can be stored in one transaction with what the hook writes; it gets those that were."""

@@ -38,7 +38,7 @@ from gradeline.store.rows import (
 )
 
 if TYPE_CHECKING:
-    from gradeline.store.database import Database, T, Transaction
+    from gradeline.store.database import CommitHook, Database, T, Transaction
 
 SAMPLES_AT_ONCE = 500
 _CANDIDATES = 20
@@ -77,7 +77,7 @@ class SqlStorage(ABC):
         """Do the work in one transaction."""
 
     @abstractmethod
-    def _commit(self, rows: Sequence[RecordRow]) -> list[StoreError | None]:
+    def _commit(self, rows: Sequence[RecordRow], hook: CommitHook | None = None) -> list[StoreError | None]:
         """Store the rows that can be stored, and return for each its error or None."""
 
     @abstractmethod
@@ -227,6 +227,9 @@ class SqlStorage(ABC):
 
     def put_grade(self, key: GradeKey, grade: Grade, submission: str | None = None) -> None:
         self._put(grade_row(key, grade, submission))
+
+    def put_rows(self, rows: Sequence[RecordRow], hook: CommitHook) -> None:
+        self._commit(rows, hook)
 
     def clusters(self, run: str) -> dict[str, str]:
         self._require_run(run)

@@ -1,0 +1,102 @@
+"""Runs with everything that a store can hold of one, for the tests of uploads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from gradeline.model import (
+    ErrorInfo,
+    Fault,
+    Grade,
+    GradeKey,
+    Outcome,
+    Response,
+    ResponseKey,
+    Run,
+    RunGrader,
+    Sample,
+    Trajectory,
+)
+from gradeline.model.run import CodeVersion
+from gradeline.store.database import SharedStorage
+from gradeline.store.labels import HumanVerdict, LabelKey, create_label_tables, insert_label, label_row
+from gradeline.store.transfer import case_lines, content_of, header_of
+
+GRADERS = {"exact": RunGrader("exact_match", "f1"), "judge": RunGrader("model_judge", "f2", judges=("openai/x",))}
+_ENDED = "2026-01-02T00:00:00Z"
+
+
+def new_run(storage: SharedStorage, cases: int = 5, **fields: Any) -> Run:
+    """A completed run of two repeats: answers and failures, grades, errors, clusters, a label and an open case."""
+    wanted = {"name": "second", "suite": "capitals", "repeats": 2, "total": 2 * cases, "started_at": _ENDED, **fields}
+    version = CodeVersion(commit="c0ffee", branch="main", dirty=False)
+    run = storage.save_run(Run(graders=GRADERS, code_version=version, status="running", **wanted))
+    for number in range(cases):
+        for repeat in range(2):
+            _put_result(storage, run, number, repeat)
+    storage.put_samples(run, [Sample("never called", "Atlantis?")], start=cases)
+    storage.put_clusters(run, [(f"case {number} é", f"document {number % 2}") for number in range(cases)])
+    create_label_tables(storage.database)
+    record = storage.get_record(ResponseKey(run, "case 0 é", 1))
+    assert record is not None
+    label = label_row(
+        LabelKey(run, record.case, 1, "exact"),
+        *(record.sample, record.response, record.grades["exact"]),
+        *(HumanVerdict("fail", "it is ☃"), "me", "2026-01-03T00:00:00Z"),
+    )
+    storage.database.transact(lambda transaction: insert_label(transaction, run, label))
+    return storage.update_run(run, status="completed", completed_at=_ENDED)
+
+
+def _put_result(storage: SharedStorage, run: str, number: int, repeat: int) -> None:
+    key = ResponseKey(run, f"case {number} é", repeat)
+    sample = Sample(key.case, f"question {number}", "Paris", tags=("a",))
+    if number == 1:
+        error = ErrorInfo("timeout", "no response", Fault.AGENT)
+        storage.put_response(key, Response(status="timeout", error=error), sample, number)
+        return
+    answer = Response(text="Paris\n☃", trajectory=Trajectory.of_turn_texts(("Paris\n☃",)), latency_ms=12.5)
+    storage.put_response(key, answer, sample, number)
+    passed = Grade("exact_match", "f1", Outcome.PASS, 1.0, True, "equal", {"n": number})
+    storage.put_grade(GradeKey(*key, "exact"), passed, "Paris")
+    broken = Grade("model_judge", "f2", Outcome.ERROR, error=ErrorInfo("timeout", "too long", Fault.GRADER))
+    storage.put_grade(GradeKey(*key, "judge"), broken)
+
+
+class Copy:
+    """What is sent of a run."""
+
+    def __init__(self, storage: SharedStorage, run: Run) -> None:
+        self.id = run.id
+        self.header: dict[str, Any] = header_of(run)
+        self.lines = list(case_lines(storage.database, run.id))
+
+    @property
+    def beginning(self) -> dict[str, Any]:
+        content = content_of(self.header, self.lines)
+        return {"run": self.header, "digest": content.digest, "cases": content.cases, "size": content.size}
+
+    def part(self, first: int, end: int | None = None) -> bytes:
+        return b"".join(line + b"\n" for line in self.lines[first:end])
+
+    def edit(self, line: int, **fields: Any) -> None:
+        """Replace fields of a case."""
+        self.lines[line] = msgspec.json.encode({**msgspec.json.decode(self.lines[line]), **fields})
+
+
+def content_in(storage: SharedStorage, run: str) -> Any:
+    """Everything stored of a run that is copied: the run, its records, counts, clusters and labels."""
+    from gradeline.store.labels import labels_of_run
+
+    found = storage.get_run(run)
+    return (
+        found,
+        list(storage.records(run)),
+        list(storage.samples(run)) if found is not None and found.parent is None else None,
+        storage.counts(run),
+        storage.clusters(run),
+        [row._replace(n=0) for row in labels_of_run(storage.database.read, run)],
+        list(storage.measures(run, digests=True)),
+    )
