@@ -26,6 +26,7 @@ COMMANDS = {
     "compare": "gradeline.cli.compare:compare",
     "baseline": "gradeline.cli.baseline:baseline",
     "ci": "gradeline.cli.ci:ci",
+    "push": "gradeline.cli.push:push",
     "trend": "gradeline.cli.trend:trend",
     "plan": "gradeline.cli.plan:plan",
     "pair": "gradeline.cli.pair:pair",

@@ -6,6 +6,7 @@ from gradeline.client.async_client import AsyncClient
 from gradeline.client.client import Client
 from gradeline.client.errors import ApiError, ServiceUnreachableError, WaitTimeoutError
 from gradeline.client.protocol import EvaluationEvent
+from gradeline.client.uploads import UploadProgress
 from gradeline.model import TestCase
 from gradeline.rest_types import (
     Bin,
@@ -23,6 +24,7 @@ from gradeline.rest_types import (
     Result,
     ResultDetail,
     RunHistograms,
+    RunUpload,
     Score,
     ShownExchange,
     SuiteTrend,
@@ -50,6 +52,7 @@ __all__ = [
     "Result",
     "ResultDetail",
     "RunHistograms",
+    "RunUpload",
     "Score",
     "ServiceUnreachableError",
     "ShownExchange",
@@ -57,5 +60,6 @@ __all__ = [
     "SuiteTrendPoint",
     "TestCase",
     "TrialResult",
+    "UploadProgress",
     "WaitTimeoutError",
 ]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
+from asyncio import sleep, to_thread
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from gradeline.client import endpoints
 from gradeline.client.client import FIRST_POLL_S, LAST_POLL_S
-from gradeline.client.errors import ServiceUnreachableError, WaitTimeoutError
+from gradeline.client.errors import ApiError, ServiceUnreachableError, WaitTimeoutError
 from gradeline.client.protocol import (
     MAX_RETRIES,
     ApiCall,
@@ -27,11 +28,14 @@ from gradeline.client.protocol import (
     retry_delay,
     rewind_body,
 )
+from gradeline.client.uploads import ReportProgress, ignore_progress, upload_steps
 from gradeline.model.files import atomic_path
-from gradeline.rest_types import Evaluation
+from gradeline.rest_types import Evaluation, RunUpload
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, ClientSession
+
+    from gradeline.model import Storage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -206,6 +210,31 @@ class AsyncClient:
                         file.write(chunk)
         return destination
 
+    async def upload_run(
+        self,
+        run: str,
+        store: str | PathLike[str] | Storage | None = None,
+        *,
+        suite: str | None = None,
+        on_progress: ReportProgress = ignore_progress,
+    ) -> RunUpload:
+        """Upload a completed run of a store, with all its records and the runs that it needs, as ``gradeline push``.
+
+        ``run`` is an id, a baseline (of ``suite``), a name or ``latest``; ``store`` is the project's by default. A run
+        that the service has is not stored again, and an upload that broke off continues.
+        """
+        steps = upload_steps(run, store, suite, on_progress)
+        # a thread reads the store; it cannot raise the StopIteration of the last step
+        step: Callable[[], ApiCall[Any]] = partial(next, steps)
+        while True:
+            reached = await to_thread(_advance, step)
+            if isinstance(reached, RunUpload):
+                return reached
+            try:
+                step = partial(steps.send, await self.send(reached))
+            except ApiError as error:
+                step = partial(steps.throw, error)
+
     async def send(self, call: ApiCall[T]) -> T:
         """Send a call of `gradeline.client.endpoints`, with retries."""
         attempt = 0
@@ -250,6 +279,15 @@ class AsyncClient:
         if self._session is None:
             self._session = ClientSession(trust_env=False, auto_decompress=True)
         return self._session
+
+
+def _advance(step: Callable[[], ApiCall[Any]]) -> ApiCall[Any] | RunUpload:
+    """The next call of an upload, or its state at the end."""
+    try:
+        return step()
+    except StopIteration as done:
+        state: RunUpload = done.value
+        return state
 
 
 async def _read_response(response: ClientResponse) -> ApiResponse:

@@ -9,10 +9,10 @@ from os import PathLike
 from pathlib import Path
 from ssl import create_default_context
 from time import monotonic, sleep
-from typing import Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
 
 from gradeline.client import endpoints
-from gradeline.client.errors import ServiceUnreachableError, WaitTimeoutError
+from gradeline.client.errors import ApiError, ServiceUnreachableError, WaitTimeoutError
 from gradeline.client.protocol import (
     MAX_RETRIES,
     ApiCall,
@@ -27,8 +27,12 @@ from gradeline.client.protocol import (
     retry_delay,
     rewind_body,
 )
+from gradeline.client.uploads import ReportProgress, ignore_progress, upload_steps
 from gradeline.model.files import atomic_path
-from gradeline.rest_types import Evaluation
+from gradeline.rest_types import Evaluation, RunUpload
+
+if TYPE_CHECKING:
+    from gradeline.model import Storage
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -201,6 +205,33 @@ class Client:
             while chunk := _read(response, _CHUNK):
                 file.write(chunk)
         return destination
+
+    def upload_run(
+        self,
+        run: str,
+        store: str | PathLike[str] | Storage | None = None,
+        *,
+        suite: str | None = None,
+        on_progress: ReportProgress = ignore_progress,
+    ) -> RunUpload:
+        """Upload a completed run of a store, with all its records and the runs that it needs, as ``gradeline push``.
+
+        ``run`` is an id, a baseline (of ``suite``), a name or ``latest``; ``store`` is the project's by default. A run
+        that the service has is not stored again, and an upload that broke off continues.
+        """
+        steps = upload_steps(run, store, suite, on_progress)
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer = self.send(call)
+                except ApiError as error:
+                    call = steps.throw(error)
+                else:
+                    call = steps.send(answer)
+        except StopIteration as done:
+            state: RunUpload = done.value
+            return state
 
     def send(self, call: ApiCall[T]) -> T:
         """Send a call of `gradeline.client.endpoints`, with retries."""

@@ -1,0 +1,87 @@
+"""``gradeline push``: copy a run to a service."""
+
+from __future__ import annotations
+
+import json
+import os
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import click
+
+from gradeline.cli.options import CliSettings, current_settings, global_options, run_argument, suite_option
+from gradeline.cli.terminal import print_message, single_line
+
+if TYPE_CHECKING:
+    from gradeline.client.uploads import ReportProgress, UploadProgress
+
+KEY_VARIABLE = "GRADELINE_API_KEY"
+"""The variable with the key of a service."""
+_QUIET_S = 1.0
+_INTERVAL_S = 2.0
+
+service_key_option = click.option(
+    "--key-env",
+    metavar="NAME",
+    default=KEY_VARIABLE,
+    show_default=True,
+    help="Variable with the service's API key.",
+)
+
+
+@click.command()
+@run_argument
+@click.option("--to", "url", required=True, metavar="URL", help="Service to copy the run to.")
+@service_key_option
+@click.option("--set-baseline", metavar="NAME", help="Make the run this baseline in the service.")
+@suite_option
+@global_options
+def push(run_name: str, url: str, key_env: str, set_baseline: str | None, suite: str | None) -> None:
+    """Copy RUN to a service, with all its records.
+
+    Cases, responses, grades, labels and the commit of the suite are copied, and the runs that RUN regrades or was
+    compared with. A run that the service has is not copied again, and a push that was interrupted continues. Values of
+    environment variables that are named like secrets are replaced by ***.
+
+    \b
+    gradeline push latest --to https://evals.example.com
+    gradeline push latest --to https://evals.example.com --set-baseline main
+    """
+    from gradeline.cli.stores import open_store
+    from gradeline.client import Client
+    from gradeline.model.baseline import check_baseline_name
+
+    settings = current_settings()
+    if set_baseline is not None:
+        check_baseline_name(set_baseline, "--set-baseline")
+    with Client(url, service_key(key_env)) as client, open_store(settings, "read") as storage:
+        try:
+            done = client.upload_run(run_name, storage, suite=suite, on_progress=_progress(settings))
+            if set_baseline is not None:
+                client.set_baseline(set_baseline, done.run_id)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("push the run again to continue") from None
+    shown = f"{url.rstrip('/')}/#/runs/{done.run_id}"
+    if settings.json:
+        data = {"run": done.run_id, "cases": done.cases, "digest": done.digest, "url": shown, "baseline": set_baseline}
+        click.echo(json.dumps(data))
+    elif not settings.quiet:
+        named = f" as the baseline {set_baseline}" if set_baseline is not None else ""
+        click.echo(single_line(f"pushed {done.run_id} ({done.cases:,} cases){named}: {shown}"))
+
+
+def service_key(variable: str) -> str | None:
+    """The API key in a variable of the environment, if there is one."""
+    return os.environ.get(variable, "").strip() or None
+
+
+def _progress(settings: CliSettings) -> ReportProgress:
+    due = monotonic() + _QUIET_S
+
+    def report(progress: UploadProgress) -> None:
+        nonlocal due
+        if not settings.quiet and monotonic() >= due:
+            due = monotonic() + _INTERVAL_S
+            print_message(f"{progress.run.id}: sent {progress.received:,} of {progress.cases:,} cases")
+
+    return report
