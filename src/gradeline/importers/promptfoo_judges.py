@@ -56,15 +56,27 @@ def similar(assertion: Assertion, scope: Scope) -> Outcome:
 
 
 def _embedding(assertion: Assertion, scope: Scope) -> dict[str, object]:
+    """The provider and model of vectors; without one it is OpenAI, as in promptfoo."""
     written = assertion.provider or scope.options.get("provider")
     if isinstance(written, Mapping):
-        written = written.get("embedding", written.get("id"))
-    provider, _, model = (written if isinstance(written, str) else "").partition(":")
+        written = written.get("embedding", written)
+    options = written.get("config") if isinstance(written, Mapping) else None
+    named = written.get("id") if isinstance(written, Mapping) else written
+    provider, _, model = (named if isinstance(named, str) else "").partition(":")
     model = model.rpartition(":")[2]
     if provider == "ollama" and model:
-        return {"provider": "ollama", "model": model}
-    named = provider == "openai" and "embedding" in model
-    return {"provider": "openai", "model": model if named else _DEFAULT_EMBEDDING}
+        return {"provider": "ollama", "model": model, **_endpoint(options)}
+    if provider == "openai" and "embedding" in model:
+        return {"provider": "openai", "model": model, **_endpoint(options)}
+    return {"provider": "openai", "model": _DEFAULT_EMBEDDING}
+
+
+def _endpoint(options: object) -> dict[str, object]:
+    """The address of a provider and the variable with its key; a key that is written out is not carried over."""
+    if not isinstance(options, Mapping):
+        return {}
+    names = {"base_url": "apiBaseUrl", "api_key_env": "apiKeyEnvar"}
+    return {name: options[key] for name, key in names.items() if isinstance(options.get(key), str)}
 
 
 def judge_options(written: object) -> dict[str, object]:
@@ -72,23 +84,20 @@ def judge_options(written: object) -> dict[str, object]:
 
     Without one it is OpenAI, as in promptfoo.
     """
-    options: object = {}
-    if isinstance(written, Mapping):
-        options = written.get("config")
-        written = written.get("text") or written.get("id")
-    if written is None:
+    if isinstance(written, Mapping) and "id" not in written:
+        written = written.get("text")
+    options = written.get("config") if isinstance(written, Mapping) else None
+    named = written.get("id") if isinstance(written, Mapping) else written
+    if named is None:
         return {"provider": "openai", "model": DEFAULT_JUDGE}
-    provider, _, model = (written if isinstance(written, str) else "").partition(":")
+    provider, _, model = (named if isinstance(named, str) else "").partition(":")
     model = model.removeprefix("chat:").removeprefix("responses:").removeprefix("messages:")
     if provider not in _JUDGES or not model:
-        raise NotMappedError(f"is judged by {quote(written, 60)}; write provider, model and base_url of a judge")
-    judge: dict[str, object] = {"provider": _JUDGES[provider], "model": model}
-    if isinstance(options, Mapping):
-        temperature = options.get("temperature")
-        if isinstance(temperature, int | float) and not isinstance(temperature, bool):
-            judge["temperature"] = temperature
-        if isinstance(options.get("apiBaseUrl"), str):
-            judge["base_url"] = options["apiBaseUrl"]
+        raise NotMappedError(f"is judged by {quote(named, 60)}; write provider, model and base_url of a judge")
+    judge: dict[str, object] = {"provider": _JUDGES[provider], "model": model, **_endpoint(options)}
+    temperature = options.get("temperature") if isinstance(options, Mapping) else None
+    if isinstance(temperature, int | float) and not isinstance(temperature, bool):
+        judge["temperature"] = temperature
     return judge
 
 
