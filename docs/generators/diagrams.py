@@ -250,6 +250,30 @@ VERDICTS = Diagram(
     ),
 )
 
+IMPORTS = Diagram(
+    "From the files of another tool to a suite, runs and a report",
+    {
+        "source": Box(0, 0, "source\na file or a folder", "outside"),
+        "kind": Box(1, 0, "kind\nby names and first bytes"),
+        "importer": Box(2, 0, "importer\nreads, translates"),
+        "spool": Box(3, 0, "trace spool\nSQLite, temporary", "store"),
+        "report": Box(1, 1, "report\nmapped, approximated, not"),
+        "output": Box(2, 1, "output\nall or nothing"),
+        "folder": Box(1, 2, "folder\nsuite, cases, answers", "store"),
+        "runs": Box(2, 2, "store\nruns, grades, labels", "store"),
+    },
+    (
+        Arrow("source", "kind"),
+        Arrow("kind", "importer"),
+        Arrow("importer", "spool", "steps"),
+        Arrow("importer", "output"),
+        Arrow("importer", "report"),
+        Arrow("output", "folder"),
+        Arrow("output", "runs"),
+        Arrow("report", "folder", "import.md"),
+    ),
+)
+
 DIAGRAMS: Mapping[str, Diagram] = {
     "run-pipeline": RUN_PIPELINE,
     "store": STORE,
@@ -258,5 +282,6 @@ DIAGRAMS: Mapping[str, Diagram] = {
     "transport": TRANSPORT,
     "request-path": REQUEST_PATH,
     "verdicts": VERDICTS,
+    "imports": IMPORTS,
 }
 """By the page of docs/design that shows it."""

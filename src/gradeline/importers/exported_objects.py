@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -36,11 +37,14 @@ def export_files(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    found = sorted(_files(path, _MAX_FOLDERS))
+    try:
+        found = sorted(islice(_files(path, _MAX_FOLDERS), _MAX_FILES + 1))
+    except OSError as error:
+        raise ConfigError(Problem("SOURCE", f"cannot read {error.filename}: {error.strerror}")) from None
     if not found:
         raise ConfigError(Problem("SOURCE", f"{path} has no files {', '.join(f'*{ending}' for ending in ENDINGS)}"))
     if len(found) > _MAX_FILES:
-        raise ConfigError(Problem("SOURCE", f"{path} has {len(found):,} files; import at most {_MAX_FILES:,} at once"))
+        raise ConfigError(Problem("SOURCE", f"{path} has more than {_MAX_FILES:,} files; import fewer at once"))
     return found
 
 
@@ -57,7 +61,7 @@ def _files(folder: Path, depth: int) -> Iterator[Path]:
 def first_keys(source: Source, page_keys: Collection[str]) -> Iterator[frozenset[str]]:
     """The keys of the first object of an export, for detection; of a folder those of its first files."""
     if source.path.is_dir():
-        for file in sorted(_files(source.path, _MAX_FOLDERS))[:_DETECTED_FILES]:
+        for file in sorted(islice(_files(source.path, _MAX_FOLDERS), _MAX_FILES))[:_DETECTED_FILES]:
             yield from first_keys(Source(file), page_keys)
         return
     row = source.first_row if source.path.suffix != PARQUET else next(_table_rows(source.path), _NO_ROW).data
