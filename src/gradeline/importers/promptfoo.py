@@ -85,7 +85,9 @@ class _ConfigImport:
         replayed = bool(scan.outputs) and scan.outputs == scan.count
         made = self._targets(prompts, plan, replayed=replayed)
         mapper = AssertionMapper(report, config.folder.root)
-        maker = CaseMaker(prompts, plan, scan, mapper, config.data.get("assertionTemplates"), report)
+        data = made.has_schema
+        templates = config.data.get("assertionTemplates")
+        maker = CaseMaker(prompts, plan, scan, mapper, templates, report, outputs_data=data)
         self._write_cases(maker, replayed=replayed)
         for name, text in {**made.files, **maker.files}.items():
             self._output.write_file(name, clean_text(text).text)
@@ -130,7 +132,8 @@ class _ConfigImport:
         if wanted > len(combinations):
             note = f"{wanted:,} combinations of prompts and providers, of which {MAX_VARIANTS:,} are imported; split it"
             self._report.not_mapped(self._config.name, "prompts and providers", note)
-        return _TargetKeys(self._keys(combinations, prompts, providers, plan), targets.files)
+        has_schema = bool(combinations) and all("response_schema" in one.target for one in combinations)
+        return _TargetKeys(self._keys(combinations, prompts, providers, plan), targets.files, has_schema)
 
     def _combinations(
         self, providers: Sequence[PromptfooProvider], prompts: Sequence[PromptfooPrompt], targets: Targets
@@ -180,6 +183,8 @@ class _TargetKeys(NamedTuple):
 
     keys: dict[str, object]
     files: Mapping[str, str]
+    has_schema: bool = False
+    """Whether every target has a schema of its response."""
 
 
 def _without(target: Mapping[str, object], key: str) -> dict[str, object]:

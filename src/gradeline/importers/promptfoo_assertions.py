@@ -68,7 +68,7 @@ _IGNORES_NOT = frozenset(
 """The types for which promptfoo accepts ``not-`` and ignores it."""
 _KEYS = frozenset(
     """
-    type value config threshold weight provider rubricPrompt metric transform contextTransform assert
+    description type value config threshold weight provider rubricPrompt metric transform contextTransform assert
     """.split()  # noqa: SIM905
 )
 

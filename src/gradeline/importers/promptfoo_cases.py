@@ -96,6 +96,8 @@ class CaseMaker:
         mapper: AssertionMapper,
         templates: object,
         report: ImportReport,
+        *,
+        outputs_data: bool = False,
     ) -> None:
         self._prompts = prompts
         self._plan = plan
@@ -103,6 +105,8 @@ class CaseMaker:
         self._mapper = mapper
         self._templates = templates if isinstance(templates, Mapping) else {}
         self._report = report
+        self._outputs_data = outputs_data
+        """Whether the output is JSON that promptfoo parses, because the model has a schema of its response."""
 
     def case(self, test: PromptfooTest, name: str, prompt: str | None = None) -> dict[str, Any] | None:
         """The case with the keys of a dataset; None for one without an input, which is reported.
@@ -188,7 +192,7 @@ class CaseMaker:
         """The assertions, with the ``transform`` of the test unless an extractor does the same."""
         code = _transform(test)
         if code is None:
-            return list(test.assertions)
+            return [_with_data(one) for one in test.assertions] if self._outputs_data else list(test.assertions)
         if self._extractor is not None:
             note = "a response in which nothing is found scores 0; in promptfoo it is an error"
             self._report.approximated(test.place, "option 'transform'", "extractor json", note)
@@ -210,3 +214,12 @@ class CaseMaker:
         note = "is applied before that of the assertion; write both in the transform of the assertion"
         self._report.not_mapped(place, item_name("transform", quote(code, 40)), note)
         return assertion
+
+
+def _with_data(assertion: object) -> object:
+    """An assertion in JavaScript that gets the parsed output, as in promptfoo where a model has a schema."""
+    if isinstance(assertion, Mapping) and isinstance(assertion.get("assert"), list):
+        return {**assertion, "assert": [_with_data(one) for one in assertion["assert"]]}
+    if not isinstance(assertion, Mapping) or assertion.get("type") not in ("javascript", "not-javascript"):
+        return assertion
+    return {"transform": "JSON.parse(output)", **assertion}
