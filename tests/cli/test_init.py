@@ -213,6 +213,7 @@ class TestInit:
             (["--command", "a 'b"], ['--command: "a \'b" cannot be split']),
             (["--function", "a:b", "--url", "http://a"], ["no kind of agent has all these options"]),
             (["--target", "mcp", "--url", "http://a", "--command", "b"], ["--command: conflicts with --url"]),
+            (["--target", "mcp", "--tool", "t"], ["--tool: is for your own server; name it with --url or --command"]),
             (["--target", "langgraph", "--function", "a-b:c"], ["--function: 'a-b' cannot be imported by name"]),
             (["--target", "langgraph", "--function", "a:class"], ["--function: 'class' cannot be imported by name"]),
             (["--target", "http", "--url", "x", "--response", "a."], ["--url: 'x' is not", "--response: 'a.' is not"]),

@@ -104,7 +104,7 @@ def test_the_answers_make_the_suite(tmp_path: Path) -> None:
 def test_each_answer_may_be_empty(tmp_path: Path, kind: str) -> None:
     terminal = Terminal(tmp_path, "init", "--ci", "none")
     terminal.answer("Agent [python]", f"{kind}\n")
-    for _ in range({"http": 3, "openai": 2, "mcp": 3, "replay": 0}.get(kind, 1)):
+    for _ in range({"openai": 2, "replay": 0}.get(kind, 1)):
         terminal.answer("(empty ", "\n")
     code, output = terminal.end()
     assert (code, "Next:" in output) == (0, True)

@@ -29,6 +29,9 @@ def agent_choice(kind: str | None, given: Mapping[str, str], folder: Path) -> Ag
     ]
     if {"url", "command"} <= given.keys() and {"url", "command"} <= set(KINDS[kind].options):
         problems.append(Problem("--command", "conflicts with --url; keep one of them"))
+    if kind == "mcp" and not {"url", "command"} & given.keys():
+        example = "is for your own server; name it with --url or --command"
+        problems.extend(Problem(f"--{name}", example) for name in ("tool", "argument") if name in given)
     choice = AgentChoice(kind)
     for name, text in given.items():
         try:

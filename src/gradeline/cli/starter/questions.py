@@ -31,6 +31,8 @@ _QUESTIONS: Mapping[str, Mapping[str, str]] = {
     },
     "a2a": {"url": f"URL that the agent's card is below (empty for {A2A_URL})"},
 }
+_WITH_ADDRESS = ("http", "mcp")
+"""Kinds whose first question is for the address; the other ones are about the agent there."""
 
 
 def ask_for_agent(folder: Path) -> AgentChoice:
@@ -42,9 +44,11 @@ def ask_for_agent(folder: Path) -> AgentChoice:
     kind = click.prompt("Agent", type=click.Choice(list(KINDS)), default="python", show_choices=False)
     given: dict[str, str] = {}
     for name, question in _QUESTIONS.get(kind, {}).items():
-        answer = click.prompt(question, default="", show_default=False, value_proc=_checked(kind, name, folder))
+        answer = click.prompt(question, default="", show_default=False, value_proc=_checked(kind, name, given, folder))
         if answer:
             given[_option(name, answer)] = answer
+        elif kind in _WITH_ADDRESS and not given:
+            break
     return agent_choice(kind, given, folder)
 
 
@@ -61,12 +65,12 @@ def _option(name: str, answer: str) -> str:
     return "url" if answer.startswith(("http://", "https://")) else "command"
 
 
-def _checked(kind: str, name: str, folder: Path) -> Callable[[str], str]:
+def _checked(kind: str, name: str, given: Mapping[str, str], folder: Path) -> Callable[[str], str]:
     def check(text: str) -> str:
         answer = text.strip()
         if answer:
             try:
-                agent_choice(kind, {_option(name, answer): answer}, folder)
+                agent_choice(kind, {**given, _option(name, answer): answer}, folder)
             except ConfigError as error:
                 raise click.UsageError("; ".join(problem.message for problem in error.problems)) from None
         return answer
