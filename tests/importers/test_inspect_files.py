@@ -255,6 +255,15 @@ def test_a_document_that_is_no_log(raw: bytes, message: str, tmp_path: Path) -> 
     assert refusal(tmp_path, raw, "log.json").startswith(message)
 
 
+def test_a_document_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    with path.open("wb") as file:
+        file.write(json.dumps(HEADER).encode())
+        file.truncate(2 * 2**30)
+    with pytest.raises(ConfigError, match=r"has 2,048 MiB, and at most 512 MiB of JSON are read; convert it with"):
+        open_log(path)
+
+
 def test_a_document_with_a_byte_order_mark_and_numbers_that_json_does_not_have(tmp_path: Path) -> None:
     text = json.dumps({**HEADER, "samples": [sample("a", scores={"s": {"value": float("nan")}}), sample("NaN, b")]})
     assert "NaN}" in text
@@ -357,6 +366,13 @@ class TestImport:
         assert run_command(["import", "log.eval", "--output", "imported"]) == 2
         assert "has no samples that can be read: run Inspect with --log-samples" in capsys.readouterr().err
         assert not Path("imported").exists()
+
+    def test_an_archive_is_known_by_its_members(self, capsys: pytest.CaptureFixture[str]) -> None:
+        whole = archive(log(sample("a"), sample("b")))
+        for name, raw in (("log.zip", whole), ("cut.zip", whole[: whole.index(b"samples/b")])):
+            Path(name).write_bytes(raw)
+            assert run_command(["import", name, "--output", f"from {name}", "--json"]) in (1, 3)
+            assert json.loads(capsys.readouterr().out)["kind"] == "inspect"
 
     def test_text_of_the_log_is_inert(self, capsys: pytest.CaptureFixture[str]) -> None:
         name = "s\x1b[31m<script>"

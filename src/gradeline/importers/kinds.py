@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -17,6 +16,7 @@ from msgspec import Struct
 from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.importers.output import ImportOutput, Progress, require_new_folder
 from gradeline.importers.report import ImportReport
+from gradeline.importers.zip_members import LOCAL_MARK, ZipMembers
 from gradeline.model import Run, Storage, quote
 from gradeline.suite.document import read_document
 from gradeline.suite.text_files import open_file
@@ -65,12 +65,12 @@ class Source:
         """The names of the entries of a folder or a ZIP archive, without those of subfolders."""
         if self.path.is_dir():
             return frozenset(entry.name for entry in self.path.iterdir())
-        if not zipfile.is_zipfile(self.path):
+        if not self.head.startswith(LOCAL_MARK.decode()):
             return frozenset()
         try:
-            with zipfile.ZipFile(self.path) as archive:
-                return frozenset(archive.namelist()[:10_000])
-        except (OSError, zipfile.BadZipFile):
+            with ZipMembers(self.path) as archive:
+                return frozenset(archive.members)
+        except ConfigError:  # the importer that reads it says why
             return frozenset()
 
     @cached_property
