@@ -228,6 +228,16 @@ class RunUpload(Struct, frozen=True, kw_only=True):
     """All cases are stored and the digest is right: the run is listed as it was sent."""
 
 
+class RunCopy(Struct, frozen=True, kw_only=True):
+    """A page of a run as another store can keep it."""
+
+    run: dict[str, Any]
+    """The run itself, on every page."""
+    cases: list[str]
+    """Its cases as JSON, each with its responses, grades and labels."""
+    next_cursor: str | None = None
+
+
 class EvaluationPage(Struct, frozen=True, kw_only=True):
     """A page of evaluations, newest first."""
 

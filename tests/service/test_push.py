@@ -324,3 +324,82 @@ def test_a_baseline_is_found_by_its_name(tmp_path: Path, team: str, local: Sqlit
     assert replaced is None
     with Server(team) as server, Client(server.url) as client:
         assert client.upload_run("main", tmp_path / "local.db", suite="capitals").run_id == run.id
+
+
+SUITE = {
+    "name": "capitals",
+    "dataset": [{"id": f"case {number}", "input": "France", "ground_truth": "Paris"} for number in range(700)],
+    "target": {"kind": "python", "function": "agent.py:answer"},
+    "graders": {"exact": {"kind": "contains"}},
+}
+
+
+def run_with(folder: Path, store: str, *arguments: str, answer: str = "Paris") -> tuple[int, Any, str]:
+    """Exit code, output and stderr of a run of the suite."""
+    (folder / "suite.yaml").write_text(json.dumps(SUITE))
+    (folder / "agent.py").write_text(f"def answer(text):\n    return {answer!r}\n")
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("GRADELINE_")}
+    command = [COMMAND, "run", "suite.yaml", "--json", "--store", str(folder / store), *arguments]
+    done = run_command(command, cwd=folder, text=True, env=variables)
+    return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
+
+
+def test_a_run_is_compared_with_a_baseline_of_the_service(tmp_path: Path, store: str) -> None:
+    _, first, _ = run_with(tmp_path, "one.db")
+    base = first["run"]["id"]
+    with Server(store) as server:
+        with Client(server.url) as client:
+            client.upload_run("latest", tmp_path / "one.db")
+            client.set_baseline("main", base)
+        code, better, err = run_with(tmp_path, "two.db", "--baseline", f"{server.url}#main")
+        assert (code, f"run '{base}'" in str(better["verdict"]["reasons"])) == (0, True)
+        assert err.startswith(f"baseline main of {server.url}: {base}\n")
+        code, worse, _ = run_with(tmp_path, "two.db", "--baseline", f"{server.url}#{base}", answer="Rome")
+        assert (code, worse["verdict"]["result"]) == (1, "fail")
+        code, _, err = run_with(tmp_path, "two.db", "--baseline", f"{server.url}#other")
+        assert (code, "has no baseline 'other' of the suite 'capitals', and no such run" in err) == (2, True)
+        assert run_with(tmp_path, "two.db", "--baseline", server.url)[0] == 2
+        assert run_with(tmp_path, "two.db", "--baseline", "http://127.0.0.1:9#main")[0] == 4
+    with open_storage(str(tmp_path / "one.db")) as one, open_storage(str(tmp_path / "two.db")) as two:
+        assert isinstance(one, SharedStorage)
+        assert isinstance(two, SharedStorage)
+        assert content_in(two, base)[1:] == content_in(one, base)[1:]
+
+
+def test_a_copied_run_is_the_same_with_its_parent_and_is_copied_once(
+    tmp_path: Path, team: str, local: SqliteStorage
+) -> None:
+    parent = new_run(local, CASES)
+    child = local.save_run(Run(name="again", suite="capitals", status="completed", parent=parent.id))
+
+    async def download(url: str, run: str) -> str:
+        async with AsyncClient(url) as client:
+            return await client.download_run(run, tmp_path / "copy.db")
+
+    with Server(team) as server:
+        with Client(server.url) as client:
+            client.upload_run(child, local)
+            assert client.download_run(child, tmp_path / "copy.db") == child
+        assert asyncio.run(download(server.url, child)) == child
+        with pytest.raises(ApiError, match="No evaluation 'nothing'"):
+            asyncio.run(download(server.url, "nothing"))
+    for run in (parent.id, child):
+        assert in_store(str(tmp_path / "copy.db"), run) == content_in(local, run)
+
+
+def test_a_copy_that_was_interrupted_is_made_again(tmp_path: Path, team: str, local: SqliteStorage) -> None:
+    run = new_run(local, CASES)
+    with Server(team) as server, Client(server.url) as client:
+        client.upload_run(run.id, local)
+        with Gate(server.url, 3) as gate:
+            command = [COMMAND, "run", "suite.yaml", "--store", str(tmp_path / "copy.db")]
+            run_with(tmp_path, "other.db")
+            with start_command([*command, "--baseline", f"{gate.url}#{run.id}"], cwd=tmp_path) as sender:
+                assert gate.holding.wait(PATIENCE_S)
+                sender.kill()
+        with open_storage(str(tmp_path / "copy.db")) as storage:
+            found = storage.get_run(run.id)
+            assert found is not None
+            assert found.status == "interrupted"
+        client.download_run(run.id, tmp_path / "copy.db")
+    assert in_store(str(tmp_path / "copy.db"), run.id) == content_in(local, run.id)

@@ -21,7 +21,15 @@ from gradeline.model import (
 )
 from gradeline.model.run import CodeVersion
 from gradeline.store.database import SharedStorage
-from gradeline.store.labels import HumanVerdict, LabelKey, create_label_tables, insert_label, label_row
+from gradeline.store.labels import (
+    HumanVerdict,
+    LabelKey,
+    create_label_tables,
+    has_label_tables,
+    insert_label,
+    label_row,
+    labels_of_run,
+)
 from gradeline.store.transfer import case_lines, content_of, header_of
 
 GRADERS = {"exact": RunGrader("exact_match", "f1"), "judge": RunGrader("model_judge", "f2", judges=("openai/x",))}
@@ -88,15 +96,14 @@ class Copy:
 
 def content_in(storage: SharedStorage, run: str) -> Any:
     """Everything stored of a run that is copied: the run, its records, counts, clusters and labels."""
-    from gradeline.store.labels import labels_of_run
-
     found = storage.get_run(run)
+    read = storage.database.read
     return (
         found,
         list(storage.records(run)),
         list(storage.samples(run)) if found is not None and found.parent is None else None,
         storage.counts(run),
         storage.clusters(run),
-        [row._replace(n=0) for row in labels_of_run(storage.database.read, run)],
+        [row._replace(n=0) for row in labels_of_run(read, run)] if has_label_tables(read) else [],
         list(storage.measures(run, digests=True)),
     )

@@ -58,7 +58,7 @@ def ci() -> None:
     "--baseline",
     metavar="RUN",
     shell_complete=complete_run,
-    help="Run or baseline to compare with (default: the run of the base commit, else the newest of the base branch).",
+    help="Run or baseline to compare with, or URL#NAME of a service (default: that of the base commit or branch).",
 )
 @click.option(
     "--base-commit", metavar="SHA", help="Full commit that the change starts from (default: the pull request's)."
@@ -105,6 +105,7 @@ def run(**options: Any) -> int:
     130 interrupted.
     """
     from gradeline.cli.ci_job import CiJob, run_job
+    from gradeline.cli.push import local_baseline
     from gradeline.cli.stores import open_store
     from gradeline.engine import lifecycle
     from gradeline.engine.definition import RunOptions
@@ -116,7 +117,8 @@ def run(**options: Any) -> int:
     engine_choice = EngineChoice(**{key: options.pop(key) for key in EngineChoice._fields})
     job = CiJob(options=run_options, **options)
     with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
-        return lifecycle.run_event_loop(run_job(settings, storage, job, engine))
+        baseline = local_baseline(settings, storage, job.baseline, job.suite, run_options.overrides)
+        return lifecycle.run_event_loop(run_job(settings, storage, job._replace(baseline=baseline), engine))
 
 
 @ci.command()

@@ -1,9 +1,10 @@
-"""``gradeline push``: copy a run to a service."""
+"""``gradeline push``: copy a run to a service; and baselines of a service, which are copied from it."""
 
 from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,11 @@ from gradeline.cli.terminal import print_message, single_line
 
 if TYPE_CHECKING:
     from gradeline.client.uploads import ReportProgress, UploadProgress
+    from gradeline.model import Storage
 
 KEY_VARIABLE = "GRADELINE_API_KEY"
 """The variable with the key of a service."""
+_NOT_FOUND = 404
 _QUIET_S = 1.0
 _INTERVAL_S = 2.0
 
@@ -68,6 +71,34 @@ def push(run_name: str, url: str, key_env: str, set_baseline: str | None, suite:
     elif not settings.quiet:
         named = f" as the baseline {set_baseline}" if set_baseline is not None else ""
         click.echo(single_line(f"pushed {done.run_id} ({done.cases:,} cases){named}: {shown}"))
+
+
+def local_baseline(
+    settings: CliSettings, storage: Storage, baseline: str | None, suite: Path, overrides: tuple[str, ...]
+) -> str | None:
+    """The baseline as a run of the store; that of a service, as URL#NAME, is copied from there."""
+    if baseline is None or not baseline.startswith(("http://", "https://")):
+        return baseline
+    from gradeline.client import ApiError, Client
+    from gradeline.errors import ConfigError, Problem
+    from gradeline.model.text import quote
+    from gradeline.suite.read import read_suite
+
+    url, _, name = baseline.partition("#")
+    if not name:
+        raise ConfigError(Problem("--baseline", "use URL#NAME, where NAME is a baseline or the id of a run"))
+    suite_name = read_suite(suite, overrides).name
+    with Client(url, service_key(KEY_VARIABLE)) as client:
+        try:
+            run = client.download_run(name, storage, suite=suite_name)
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            unknown = f"{quote(url)} has no baseline {quote(name)} of the suite {quote(suite_name)}, and no such run"
+            raise ConfigError(Problem("--baseline", unknown)) from None
+    if not settings.quiet:
+        print_message(f"baseline {name} of {url}: {run}")
+    return run
 
 
 def service_key(variable: str) -> str | None:

@@ -67,7 +67,7 @@ def validate(suite: Path, overrides: tuple[str, ...]) -> int:
     "--baseline",
     metavar="RUN",
     shell_complete=complete_run,
-    help="Also require the run not to be worse than RUN.",
+    help="Also require the run not to be worse than RUN, or than URL#NAME of a service.",
 )
 @click.option("--stop-early", is_flag=True, help="Stop once the comparison with the baseline is decided.")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first case that does not pass.")
@@ -90,6 +90,7 @@ def run(**options: Any) -> int:
     130 interrupted.
     """
     from gradeline.cli.execute import run_suite
+    from gradeline.cli.push import local_baseline
     from gradeline.cli.stores import open_store
     from gradeline.engine import lifecycle
     from gradeline.engine.definition import RunOptions
@@ -100,8 +101,11 @@ def run(**options: Any) -> int:
     chosen = {key: options.pop(key) for key in RunOptions._fields if key in options}
     run_options = RunOptions(**chosen, cached=None if cached is None else str(cached.resolve()))
     engine_choice = EngineChoice(**{key: options.pop(key) for key in EngineChoice._fields})
-    request = RunRequest(options.pop("suite"), run_options, **options)
+    suite: Path = options.pop("suite")
+    request = RunRequest(suite, run_options, **options)
     with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
+        baseline = local_baseline(settings, storage, request.baseline, suite, run_options.overrides)
+        request = request._replace(baseline=baseline)
         return lifecycle.run_event_loop(run_suite(settings, storage, request, engine))
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 from gradeline.client import endpoints
 from gradeline.client.client import FIRST_POLL_S, LAST_POLL_S
+from gradeline.client.downloads import download_steps
 from gradeline.client.errors import ApiError, ServiceUnreachableError, WaitTimeoutError
 from gradeline.client.protocol import (
     MAX_RETRIES,
@@ -223,13 +224,26 @@ class AsyncClient:
         ``run`` is an id, a baseline (of ``suite``), a name or ``latest``; ``store`` is the project's by default. A run
         that the service has is not stored again, and an upload that broke off continues.
         """
-        steps = upload_steps(run, store, suite, on_progress)
-        # a thread reads the store; it cannot raise the StopIteration of the last step
+        return await self._drive(upload_steps(run, store, suite, on_progress))
+
+    async def download_run(
+        self, run: str, store: str | PathLike[str] | Storage | None = None, *, suite: str | None = None
+    ) -> str:
+        """Copy a run of the service into a store, to compare others with it; returns its id.
+
+        ``run`` is an id or a baseline (of ``suite``); ``store`` is the project's by default. A run that the store has
+        is not copied again.
+        """
+        return await self._drive(download_steps(run, store, suite))
+
+    async def _drive(self, steps: Generator[ApiCall[Any], Any, T]) -> T:
+        """Send the calls that a generator yields, which reads and writes a store in a thread."""
         step: Callable[[], ApiCall[Any]] = partial(next, steps)
         while True:
             reached = await to_thread(_advance, step)
-            if isinstance(reached, RunUpload):
-                return reached
+            if isinstance(reached, _Returned):
+                result: T = reached.value
+                return result
             try:
                 step = partial(steps.send, await self.send(reached))
             except ApiError as error:
@@ -281,13 +295,17 @@ class AsyncClient:
         return self._session
 
 
-def _advance(step: Callable[[], ApiCall[Any]]) -> ApiCall[Any] | RunUpload:
-    """The next call of an upload, or its state at the end."""
+class _Returned(NamedTuple):
+    """What a generator returned; a thread cannot raise its StopIteration."""
+
+    value: Any
+
+
+def _advance(step: Callable[[], ApiCall[Any]]) -> ApiCall[Any] | _Returned:
     try:
         return step()
     except StopIteration as done:
-        state: RunUpload = done.value
-        return state
+        return _Returned(done.value)
 
 
 async def _read_response(response: ClientResponse) -> ApiResponse:

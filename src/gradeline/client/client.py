@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from ssl import create_default_context
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from gradeline.client import endpoints
+from gradeline.client.downloads import download_steps
 from gradeline.client.errors import ApiError, ServiceUnreachableError, WaitTimeoutError
 from gradeline.client.protocol import (
     MAX_RETRIES,
@@ -219,7 +220,20 @@ class Client:
         ``run`` is an id, a baseline (of ``suite``), a name or ``latest``; ``store`` is the project's by default. A run
         that the service has is not stored again, and an upload that broke off continues.
         """
-        steps = upload_steps(run, store, suite, on_progress)
+        return self._drive(upload_steps(run, store, suite, on_progress))
+
+    def download_run(
+        self, run: str, store: str | PathLike[str] | Storage | None = None, *, suite: str | None = None
+    ) -> str:
+        """Copy a run of the service into a store, to compare others with it; returns its id.
+
+        ``run`` is an id or a baseline (of ``suite``); ``store`` is the project's by default. A run that the store has
+        is not copied again.
+        """
+        return self._drive(download_steps(run, store, suite))
+
+    def _drive(self, steps: Generator[ApiCall[Any], Any, T]) -> T:
+        """Send the calls that a generator yields; returns what it returns."""
         try:
             call = next(steps)
             while True:
@@ -230,8 +244,8 @@ class Client:
                 else:
                     call = steps.send(answer)
         except StopIteration as done:
-            state: RunUpload = done.value
-            return state
+            result: T = done.value
+            return result
 
     def send(self, call: ApiCall[T]) -> T:
         """Send a call of `gradeline.client.endpoints`, with retries."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import islice
 from os import PathLike
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,11 +23,13 @@ from gradeline.rest_types import RunUpload
 if TYPE_CHECKING:
     from gradeline.model import Run, Storage
     from gradeline.model.secrets import Mask
-    from gradeline.store.database import Database
+    from gradeline.store import StoreMode
+    from gradeline.store.database import Database, SharedStorage
 
 _PART_BYTES = 1_000_000
 _PART_CASES = 500
-_STORABLE = ("completed", "failed", "cancelled")
+ENDED_STATUSES = ("completed", "failed", "cancelled")
+"""The statuses of runs that are copied."""
 _LINES = "application/x-ndjson"
 _NOT_FOUND = 404
 
@@ -54,22 +56,29 @@ def upload_steps(
 ) -> UploadSteps:
     """The calls that upload a run of a store, after the runs that it needs: its parents and the baselines of its
     gate."""
-    from gradeline.store import default_store, open_storage  # only an upload needs a store
-    from gradeline.store.database import SharedStorage
-
-    with ExitStack() as opened:
-        if store is None or isinstance(store, str | PathLike):
-            storage = opened.enter_context(open_storage(os.fspath(store or default_store()), mode="read"))
-        else:
-            storage = store
-        if not isinstance(storage, SharedStorage):
-            raise ConfigError(Problem("store", f"{type(storage).__name__} is not a store in a database"))
+    with open_database_store(store, "read") as storage:
         found = storage.find_run(run, suite)
         mask = _environment_mask()
         for needed in _needed_runs(storage, found):
             if not (yield from _is_there(needed)):
                 yield from _upload(storage.database, needed, mask, report)
         return (yield from _upload(storage.database, found, mask, report))
+
+
+@contextmanager
+def open_database_store(store: str | PathLike[str] | Storage | None, mode: StoreMode) -> Iterator[SharedStorage]:
+    """The store with this path or URL, the project's store, or one that is open and stays so."""
+    from gradeline.store import default_store, open_storage  # the client alone needs no store
+    from gradeline.store.database import SharedStorage
+
+    with ExitStack() as opened:
+        if store is None or isinstance(store, str | PathLike):
+            storage = opened.enter_context(open_storage(os.fspath(store or default_store()), mode=mode))
+        else:
+            storage = store
+        if not isinstance(storage, SharedStorage):
+            raise ConfigError(Problem("store", f"{type(storage).__name__} is not a store in a database"))
+        yield storage
 
 
 def _is_there(run: Run) -> Generator[ApiCall[Any], Any, bool]:
@@ -86,7 +95,7 @@ def _is_there(run: Run) -> Generator[ApiCall[Any], Any, bool]:
 def _upload(database: Database, run: Run, mask: Mask, report: ReportProgress) -> UploadSteps:
     from gradeline.store.transfer import case_lines, content_of, header_of
 
-    if run.status not in _STORABLE:
+    if run.status not in ENDED_STATUSES:
         remedy = "finish it first with: gradeline resume"
         raise ConfigError(Problem("", f"run {run.id} is {run.status}; {remedy} {run.id}"))
     header = mask.tree(header_of(run))

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct, to_builtins
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
@@ -137,6 +138,12 @@ class RunDefinition(Struct, frozen=True):
             return decode(run.definition or "", type=cls)
         except ValueError:
             raise ConfigError(Problem(run.id, "the run does not record which suite it is of")) from None
+
+    def without_suite(self) -> RunDefinition:
+        """The definition of a run from elsewhere: nothing that a resume would read, write or execute is left."""
+        return replace(
+            self, suite="", document=None, options=self.options._replace(overrides=(), output=None, cached=None)
+        )
 
 
 class _StoredIds(Struct, frozen=True):

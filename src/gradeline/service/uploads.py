@@ -20,12 +20,12 @@ import msgspec
 
 from gradeline.engine.definition import RunDefinition
 from gradeline.errors import ConfigError, DataError
-from gradeline.model import Run, from_json, quote, to_json
-from gradeline.rest_types import RunUpload, utc_timestamp
+from gradeline.model import Run, clean_text, from_json, quote, to_json
+from gradeline.rest_types import RunCopy, RunUpload, utc_timestamp
 from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.events import ENDED, EventBroker
-from gradeline.service.requests import require_clean
+from gradeline.service.requests import decode_cursor, encode_cursor, require_clean
 from gradeline.service.run_list import parse_time
 from gradeline.service.secrets import Secrets
 from gradeline.service.settings import ServeSettings
@@ -35,9 +35,11 @@ from gradeline.store.queries import insert_run, run_exists, select_in
 from gradeline.store.rows import RecordRow
 from gradeline.store.sql_storage import response_source
 from gradeline.store.transfer import (
+    START,
     CaseRows,
     ContentDigest,
     case_lines,
+    case_page,
     content_of,
     header_of,
     put_case_extras,
@@ -210,6 +212,22 @@ class Uploads:
         rows = [row for one in cases for row in one.records]
         self._storage.put_rows(rows, partial(self._put_part, run_id, state, new, cases, len(rows), stored))
 
+    def page(self, run_id: str, cursor: str | None) -> RunCopy:
+        """A page of a run that has ended, for a copy of it in another store."""
+        run = None if clean_text(run_id).changed else self._storage.get_run(run_id)
+        if run is None:
+            raise not_found("evaluation", run_id)
+        if run.status not in ENDED:
+            message = f"The evaluation {quote(run_id)} is {run.status}; only one that has ended can be copied"
+            raise ServiceError(Code.CONFLICT, message)
+        after = START
+        if cursor is not None:
+            position, case = decode_cursor(cursor, int, str)
+            after = (int(position), str(case))
+        page = case_page(self._database, run_id, after)
+        following = None if page.last is None else encode_cursor(*page.last)
+        return RunCopy(run=header_of(run), cases=[line.decode() for line in page.lines], next_cursor=following)
+
     def _put_part(
         self,
         run_id: str,
@@ -302,7 +320,7 @@ class Uploads:
                 parse_time(getattr(run, name), f"run.{name}")
         if run.parent is not None and not self._has(run.parent):
             raise _invalid("run.parent", f"this service has no run {quote(run.parent, 60)}; push that run first")
-        stored = None if definition is None else msgspec.json.encode(_harmless(definition)).decode()
+        stored = None if definition is None else msgspec.json.encode(definition.without_suite()).decode()
         return msgspec.structs.replace(run, owner=None, definition=stored)
 
     def _has(self, parent: str) -> bool:
@@ -385,12 +403,6 @@ def _staged(run: Run) -> Run:
     return msgspec.structs.replace(
         run, status="running", owner=_UPLOADER, definition=None, early=None, error_message=_INCOMPLETE
     )
-
-
-def _harmless(definition: RunDefinition) -> RunDefinition:
-    """The definition without everything that would be read, written or executed if the run was resumed here."""
-    options = definition.options._replace(overrides=(), output=None, cached=None)
-    return msgspec.structs.replace(definition, suite="", document=None, options=options)
 
 
 def _lines(part: bytes) -> Iterator[bytes]:

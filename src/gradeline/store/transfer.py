@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from gradeline.errors import DataError
+from gradeline.errors import DataError, StoreError
 from gradeline.model.fingerprint import canonical_json
 from gradeline.model.grade import Grade
 from gradeline.model.record import ResponseKey, from_json, to_json
@@ -21,8 +21,15 @@ from gradeline.model.response import Response
 from gradeline.model.run import Run
 from gradeline.model.sample import Sample
 from gradeline.model.text import quote
-from gradeline.store.database import Database, Row, Transaction
-from gradeline.store.labels import LabelRow, Verdict, has_label_tables, insert_label, labels_of_result
+from gradeline.store.database import Database, Row, SharedStorage, Transaction
+from gradeline.store.labels import (
+    LabelRow,
+    Verdict,
+    create_label_tables,
+    has_label_tables,
+    insert_label,
+    labels_of_result,
+)
 from gradeline.store.leases import Query
 from gradeline.store.queries import insert_rows
 from gradeline.store.rows import RecordRow, grade_row, response_row
@@ -30,6 +37,10 @@ from gradeline.store.sql_storage import response_source
 
 LINES_TYPE = "application/x-ndjson"
 _CASES_AT_ONCE = 50
+_PAGE_BYTES = 1_000_000
+_PAGE_CASES = 500
+START = (-1, "")
+"""Position and key before the first case."""
 _MAX_NUMBER = 10**9
 """Positions and repeats are below it."""
 _MAX_KEY = 10_000
@@ -129,11 +140,31 @@ def case_lines(database: Database, run: str) -> Iterator[bytes]:
     return (_encoder.encode(case) for case in read_cases(database, run))
 
 
-def read_cases(database: Database, run: str) -> Iterator[TransferCase]:
+class CasePage(NamedTuple):
+    """Some of the lines of a run."""
+
+    lines: list[bytes]
+    last: tuple[int, str] | None
+    """Position and key of the last case if more follow."""
+
+
+def case_page(database: Database, run: str, after: tuple[int, str] = START) -> CasePage:
+    """The lines that follow a case, as many as make a page of bounded size, but at least one."""
+    lines: list[bytes] = []
+    size, last = 0, after
+    for case in read_cases(database, run, after):
+        line = _encoder.encode(case)
+        if lines and (size + len(line) > _PAGE_BYTES or len(lines) >= _PAGE_CASES):
+            return CasePage(lines, last)
+        lines.append(line)
+        size, last = size + len(line), (case.position, case.case)
+    return CasePage(lines, None)
+
+
+def read_cases(database: Database, run: str, after: tuple[int, str] = START) -> Iterator[TransferCase]:
     """The cases of a run by position. A run that regrades another has those that it has grades of."""
     read = database.read
     source = response_source(read, run)
-    after = (-1, "")
     labelled = has_label_tables(read) and bool(read("SELECT 1 FROM labels WHERE run = ? LIMIT 1", run))
     while rows := read(
         "SELECT position, case_key, sample FROM samples WHERE run = ? AND (position, case_key) > (?, ?)"
@@ -250,6 +281,21 @@ def put_case_extras(transaction: Transaction, run: str, cases: Sequence[CaseRows
     for one in cases:
         for label in one.labels:
             insert_label(transaction, run, label)
+
+
+def put_cases(storage: SharedStorage, run: str, lines: Iterable[str]) -> None:
+    """Store the cases of these lines in one transaction; the run exists and has none of them."""
+    cases = [read_line(line.encode(), run) for line in lines]
+    if any(one.labels for one in cases):
+        create_label_tables(storage.database)
+    rows = [row for one in cases for row in one.records]
+
+    def work(transaction: Transaction, stored: Sequence[RecordRow]) -> None:
+        if len(stored) != len(rows):
+            raise StoreError(f"the store cannot hold a row of the run {run}")
+        put_case_extras(transaction, run, cases)
+
+    storage.put_rows(rows, work)
 
 
 def _responses(read: Query, run: str, cases: Sequence[str]) -> dict[str, list[tuple[int, str]]]:

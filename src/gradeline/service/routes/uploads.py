@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from gradeline.model import quote
-from gradeline.rest_types import RunUpload
+from gradeline.rest_types import RunCopy, RunUpload
 from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.openapi import document_responses
@@ -42,6 +42,7 @@ _LINE = (
     '{"case":"france","position":0,"sample":{"schema":1,"id":"france","input":"France?"},"results":'
     '[{"repeat":0,"response":{"schema":1,"status":"success","text":"Paris"},"grades":[]}]}\n'
 )
+_COPY = RunCopy(run=_RUN, cases=[_LINE.strip()], next_cursor=None)
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -109,6 +110,20 @@ async def upload_cases(
             return uploads.add(run_id, digest, start, file.read())
 
         return success(await to_thread.run_sync(add, limiter=request.app.state.import_threads))
+
+
+@router.get("/{run_id}", responses=document_responses(RunCopy, errors=(400, 404, 409), example=_COPY))
+@requires(KeyScope.READ)
+def copy_run(
+    run_id: RunId,
+    request: Request,
+    cursor: Annotated[str | None, Query(description="The `next_cursor` of the previous page.")] = None,
+) -> Response:
+    """Get a page of an evaluation that has ended, for a copy of it in another store.
+
+    `gradeline run --baseline URL#NAME` makes such a copy. A page has about a megabyte, and at least one case.
+    """
+    return success(service_of(request).uploads.page(run_id, cursor))
 
 
 def _check_body_type(request: Request) -> None:
