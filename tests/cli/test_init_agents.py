@@ -184,6 +184,12 @@ class TestLangGraph:
     def test_the_example_graph(self, tmp_path: Path) -> None:
         assert accuracy(run_new_suite(tmp_path, "--target", "langgraph")) == 0.8
 
+    @pytest.mark.parametrize("kind", ["langgraph", "mcp"])
+    def test_the_folder_may_have_the_name_of_the_library(self, tmp_path: Path, kind: str) -> None:
+        (tmp_path / ".git").mkdir()
+        run_in(tmp_path, "init", kind, "--target", kind)
+        assert accuracy(run_in(tmp_path, "run", f"{kind}/suite.yaml")) == 0.8
+
     @pytest.fixture
     def with_tool(self, tmp_path: Path) -> Path:
         """A graph with a model that calls a tool, which fails for one country."""

@@ -213,6 +213,7 @@ target:
 """
 
 
+_GRAPH_FILE = "example_graph.py"  # graph.py in a folder "langgraph" would hide the library's module of that name
 _GRAPH = '''\
 """An example graph without a model; use your own in target.py."""
 
@@ -257,7 +258,7 @@ def usage_of(messages: list) -> dict | None:
 
 
 def _langgraph_files(choice: AgentChoice) -> dict[str, str]:
-    source, _, name = (choice.function or "graph.py:graph").rpartition(":")
+    source, _, name = (choice.function or f"{_GRAPH_FILE}:graph").rpartition(":")
     graph = name if name == "graph" else f"{name} as graph"
     helper = _import("langchain_core.messages import convert_to_openai_messages", "LangGraph", "langgraph")
     path = PurePosixPath(source)
@@ -271,7 +272,7 @@ def _langgraph_files(choice: AgentChoice) -> dict[str, str]:
             f"sys.path.insert(0, str(Path(__file__).resolve().parent / {_python_string(str(path.parent))}))\n\n"
             f"from {path.stem} import {graph}  # noqa: E402\n"
         )
-    example = {} if choice.function else {"graph.py": _GRAPH}
+    example = {} if choice.function else {_GRAPH_FILE: _GRAPH}
     return {"target.py": _CALLS_GRAPH.format(imports=imports), **example}
 
 

@@ -38,8 +38,8 @@ def agent_choice(kind: str | None, given: Mapping[str, str], folder: Path) -> Ag
             choice = _APPLY[name](choice, _printable(text), folder)
         except ValueError as error:
             problems.append(Problem(f"--{name}", str(error)))
-    if kind == "langgraph" and "--function" not in {problem.path for problem in problems}:
-        problems.extend(_import_problems(given.get("function")))
+    if kind == "langgraph" and "function" in given and "--function" not in {problem.path for problem in problems}:
+        problems.extend(_import_problems(given["function"]))
     if problems:
         raise ConfigError(problems)
     return choice
@@ -104,12 +104,11 @@ def _function(choice: AgentChoice, text: str, folder: Path) -> AgentChoice:
     raise ValueError(f"no file {source!r} in {Path.cwd()} or {folder}; write its path, or module:name")
 
 
-def _import_problems(function: str | None) -> list[Problem]:
+def _import_problems(function: str) -> list[Problem]:
     """Problems of a graph that target.py must import by name."""
-    source = (function or "graph.py:graph").rpartition(":")[0]
+    source, _, name = function.rpartition(":")
     module = Path(source).stem if source.endswith(".py") else source
-    words = [*module.split("."), (function or "").rpartition(":")[2] or "graph"]
-    wrong = [word for word in words if not word.isidentifier() or iskeyword(word)]
+    wrong = [word for word in (*module.split("."), name) if not word.isidentifier() or iskeyword(word)]
     return [Problem("--function", f"{word!r} cannot be imported by name; rename it") for word in wrong]
 
 
