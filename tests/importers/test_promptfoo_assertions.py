@@ -61,6 +61,20 @@ def test_equal_assertions_share_a_grader_and_each_case_has_its_value(tests: Prom
     assert tests.mapper.graders["similar"]["expected"] == "$metadata.promptfoo.expected.similar"
 
 
+def test_tests_with_other_tools_share_a_grader_of_trajectories(tests: PromptfooTests) -> None:
+    for tools in (["search"], ["search", "book"]):
+        case = tests.map({"type": "trajectory:tool-used", "value": tools})
+        assert case.metadata == {
+            "promptfoo": {"graders": ["trajectory_tool_used"], "expected": {"trajectory_tool_used": tools}}
+        }
+    assert tests.mapper.graders == {
+        "trajectory_tool_used": {
+            "kind": "trajectory",
+            "required_tools": "$metadata.promptfoo.expected.trajectory_tool_used",
+        }
+    }
+
+
 def test_a_test_passes_if_everything_with_a_weight_does(tests: PromptfooTests) -> None:
     fast, slow = Response(text="Paris", latency_ms=1), Response(text="Paris", latency_ms=9)
     tests.add("both", fast, CONTAINS, LONG)

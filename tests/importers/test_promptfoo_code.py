@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradeline.importers.report import State
+from gradeline.model import Response
 from promptfoo_tests import PromptfooTests
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
@@ -60,6 +61,37 @@ def test_javascript_returns_a_boolean_a_number_or_a_verdict(tests: PromptfooTest
         "required": (True, 1.0),
         "not a verdict": (None, None),
     }
+
+
+@needs_node
+def test_a_transform_is_applied_before_the_check(tests: PromptfooTests) -> None:
+    answer = {"transform": "JSON.parse(output).answer"}
+    output = '{"answer": "Paris, in France"}'
+    tests.add("contains", output, {"type": "contains", "value": "answer", **answer})
+    tests.add("all", output, {"type": "icontains-all", "value": "PARIS,FRANCE", **answer})
+    tests.add("any", output, {"type": "contains-any", "value": ["Rome", "answer"], **answer})
+    tests.add("not", output, {"type": "not-starts-with", "value": "Paris", **answer})
+    tests.add("regex", output, {"type": "regex", "value": "^Paris", **answer})
+    tests.add("code", output, javascript("output.length === 16", **answer))
+    tests.add(
+        "variable",
+        output,
+        {"type": "equals", "value": "Rome", "transform": "context.vars.city"},
+        variables={"city": "Rome"},
+    )
+    tests.add("two", output, {"type": "equals", "value": "P", "transform": ["JSON.parse(output)", "output.answer[0]"]})
+    tests.add("json", output, {"type": "is-json", "value": {"required": ["answer"]}, "transform": "JSON.parse(output)"})
+    tests.add("tool", Response(text="", latency_ms=1), {"type": "latency", "threshold": 5, **answer})
+    tests.map({"type": "is-xml", **answer})
+    tests.map({"type": "equals", "value": "x", "transform": "file://change.js"})
+    assert {name: verdict.passed for name, verdict in tests.verdicts().items()} == {
+        "contains": False, "all": True, "any": False, "not": False, "regex": True, "code": True, "variable": True,
+        "two": True, "json": True, "tool": True,
+    }  # fmt: skip
+    assert tests.notes(State.NOT_MAPPED) == [
+        "has a transform before a check that Node does not make; apply it in the agent's response",
+        "has a transform in a file; write its code into the transform",
+    ]
 
 
 @needs_node

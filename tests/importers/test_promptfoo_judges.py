@@ -174,6 +174,22 @@ def test_the_provider_of_a_test_is_its_judge(tests: PromptfooTests, provider: ob
     assert tests.mapper.graders == {"checks": {"kind": "checks", **judge}}
 
 
+def test_a_prompt_with_variables_of_tests_is_one_grader(tests: PromptfooTests, models: Models) -> None:
+    prompt = [
+        {"role": "system", "content": "Names a {{animal}}? {score: 1}"},
+        {"role": "user", "content": "{{output}}"},
+    ]
+    for animal in ("cat", "dog"):
+        own = {**options(models), "rubricPrompt": prompt}
+        tests.add(animal, ANSWER, {"type": "llm-rubric"}, variables={"animal": animal}, options=own)
+    assert list(tests.mapper.graders) == ["llm_rubric"]
+    assert {name: verdict.passed for name, verdict in tests.verdicts().items()} == {"cat": True, "dog": True}
+    assert [
+        name for name in ("cat", "dog") if not any(f"Names a {name}? {{score: 1}}" in seen for seen in models.prompts)
+    ] == []
+    assert all(ANSWER in seen for seen in models.prompts)
+
+
 def test_two_judges_are_two_graders_of_checks(tests: PromptfooTests) -> None:
     rubric, text = {"type": "llm-rubric", "value": "Is short"}, {"type": "contains", "value": "cat"}
     tests.map(text)

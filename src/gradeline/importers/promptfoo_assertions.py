@@ -49,6 +49,14 @@ _MAX_TYPE = 100
 _TEMPLATES = "#/assertionTemplates/"
 _CODE = frozenset(("javascript", "python", "ruby"))
 _SCRIPTS = frozenset((".js", ".cjs", ".mjs", ".ts", ".py", ".rb"))
+_NOT_OF_OUTPUT = frozenset(
+    """
+    cost finish-reason guardrails is-valid-function-call is-valid-openai-function-call is-valid-openai-tools-call
+    latency skill-used tool-call-f1 trajectory:goal-success trajectory:step-count trajectory:tool-args-match
+    trajectory:tool-sequence trajectory:tool-used
+    """.split()  # noqa: SIM905
+)
+"""The types that look at something else than the output."""
 _NOT_IGNORED = "here not- counts; promptfoo ignores it for this type"
 _IGNORES_NOT = frozenset(
     (
@@ -269,7 +277,7 @@ class _Reader:
             config=rendered_config,
             provider=self._rendering.value(data.get("provider")),
             rubric_prompt=data.get("rubricPrompt"),
-            transform=_text(data, "transform"),
+            transforms=_transforms(data.get("transform")),
             context_transform=_text(data, "contextTransform"),
         )
 
@@ -310,7 +318,7 @@ class _Reader:
         return metric.strip() or None
 
     def _outcome(self, assertion: Assertion) -> Outcome:
-        if assertion.transform is not None:
+        if assertion.transforms and not _ignores_transforms(assertion):
             return in_node(assertion)
         if assertion.type == "javascript":
             rule = self._translated(assertion)
@@ -368,6 +376,24 @@ def _text(data: Mapping[str, object], key: str) -> str | None:
     return None if value is None else clean_text(value).text
 
 
+def _transforms(written: object) -> tuple[str, ...]:
+    """The code that changes the output: that of the assertion, or a list with that of its test before it."""
+    found: list[str] = []
+    for code in written if isinstance(written, list) else [] if written in (None, "") else [written]:
+        if not isinstance(code, str):
+            raise NotMappedError(f"has the transform {quote(written, 60)}; write it as text")
+        if code.startswith(SCHEME):
+            raise NotMappedError("has a transform in a file; write its code into the transform")
+        found.append(clean_text(code).text)
+    return tuple(found)
+
+
+def _ignores_transforms(assertion: Assertion) -> bool:
+    """Whether the check is the same without changes of the output."""
+    parsed = assertion.type == "is-json" and [code.strip() for code in assertion.transforms] == ["JSON.parse(output)"]
+    return parsed or assertion.type in _NOT_OF_OUTPUT
+
+
 def _require_check(check: Mapping[str, object]) -> None:
     problems: list[Problem] = []
     read_checks([check], "", problems)
@@ -383,7 +409,8 @@ def _require_grader(config: Mapping[str, object]) -> None:
     kind = config["kind"]
     if kind == "tool":
         return
-    options = {key: value for key, value in config.items() if key not in _OF_ENTRY and value != EXPECTED}
+    options = {key: value for key, value in config.items() if key not in _OF_ENTRY}
+    options = {key: "$metadata.value" if value == EXPECTED else value for key, value in options.items()}
     declaration = registry.get(str(kind))
     assert issubclass(declaration, DeclaredGrader)  # noqa: S101 - every kind that is written is one
     try:

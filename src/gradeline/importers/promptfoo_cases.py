@@ -21,8 +21,7 @@ from gradeline.importers.promptfoo_prompts import (
 )
 from gradeline.importers.promptfoo_templates import TemplateError, text_of
 from gradeline.importers.promptfoo_tests import PromptfooTest
-from gradeline.importers.report import ImportReport, item_name
-from gradeline.model import quote
+from gradeline.importers.report import ImportReport
 
 _OWN_KEYS = frozenset((VARS, RENDERED, "prefix", "suffix", "promptfoo"))
 """Keys of a case's metadata that the import writes."""
@@ -201,19 +200,18 @@ class CaseMaker:
             self._report.approximated(test.place, "option 'transform'", "nothing", "whitespace around an output stays")
             return list(test.assertions)
         self._report.mapped(test.place, "option 'transform'", "the transform of each assertion")
-        return [self._transformed(assertion, code, test.place) for assertion in test.assertions]
+        return [_transformed(assertion, code) for assertion in test.assertions]
 
-    def _transformed(self, assertion: object, code: str, place: str) -> object:
-        if not isinstance(assertion, Mapping):
-            return assertion
-        inner = assertion.get("assert")
-        if isinstance(inner, list):
-            return {**assertion, "assert": [self._transformed(one, code, place) for one in inner]}
-        if not assertion.get("transform"):
-            return {**assertion, "transform": code}
-        note = "is applied before that of the assertion; write both in the transform of the assertion"
-        self._report.not_mapped(place, item_name("transform", quote(code, 40)), note)
+
+def _transformed(assertion: object, code: str) -> object:
+    """An assertion of the output that the transform of its test changes first."""
+    if not isinstance(assertion, Mapping):
         return assertion
+    inner = assertion.get("assert")
+    if isinstance(inner, list):
+        return {**assertion, "assert": [_transformed(one, code) for one in inner]}
+    own = assertion.get("transform")
+    return {**assertion, "transform": [code, own] if own else code}
 
 
 def _with_data(assertion: object) -> object:

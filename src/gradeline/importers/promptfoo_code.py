@@ -10,7 +10,7 @@ import json
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from keyword import iskeyword
 from math import nextafter
@@ -18,6 +18,7 @@ from posixpath import normpath
 from warnings import catch_warnings
 
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
+from gradeline.importers.promptfoo_rules import texts_of
 from gradeline.importers.promptfoo_types import FILE, Assertion, CodeFile, NotMappedError, Scope, SuiteGrader
 from gradeline.model import quote
 
@@ -211,9 +212,25 @@ def _runtime(name: str) -> str:
     return files("gradeline.importers").joinpath("promptfoo_runtime", name).read_text(encoding="utf-8")
 
 
+def _listed_check(method: str, assertion: Assertion, *, lowered: bool) -> str:
+    """Whether the output contains some or every text of a list."""
+    texts = [text.lower() if lowered else text for text in texts_of(assertion) if text]
+    output = "String(output).toLowerCase()" if lowered else "String(output)"
+    return f"{_js(texts)}.{method}((text) => {output}.includes(text))"
+
+
 _HELPERS = ("same",)
 
 CHECKS_IN_NODE: Mapping[str, Callable[[Assertion], str]] = {
+    **{
+        kind: partial(_listed_check, method, lowered=kind.startswith("i"))
+        for kind, method in (
+            ("contains-all", "every"),
+            ("contains-any", "some"),
+            ("icontains-all", "every"),
+            ("icontains-any", "some"),
+        )
+    },
     "contains": lambda one: f"String(output).includes({_js(one.text())})",
     "icontains": lambda one: f"String(output).toLowerCase().includes({_js(one.text().lower())})",
     "starts-with": lambda one: f"String(output).startsWith({_js(one.text())})",
@@ -229,12 +246,11 @@ def in_node(assertion: Assertion) -> SuiteGrader:
     check = CHECKS_IN_NODE.get(assertion.type)
     if check is None:
         raise NotMappedError("has a transform before a check that Node does not make; apply it in the agent's response")
-    code = f"  return {check(assertion)};"
-    if assertion.transform is not None:
-        code = f"  output = await (async () => {{\n{_body(assertion.transform)}\n  }})();\n{code}"
-    if assertion.transform is not None or assertion.type == "javascript":
-        return _function_grader(code, assertion, *_HELPERS)
-    return _function_grader(code, assertion, *_HELPERS, differs="")
+    steps = [f"  output = await (async () => {{\n{_body(code)}\n  }})();" for code in assertion.transforms]
+    program = "\n".join([*steps, f"  return {check(assertion)};"])
+    if steps or assertion.type == "javascript":
+        return _function_grader(program, assertion, *_HELPERS)
+    return _function_grader(program, assertion, *_HELPERS, differs="")
 
 
 def _js(value: object) -> str:

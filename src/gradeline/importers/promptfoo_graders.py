@@ -39,8 +39,8 @@ def finish_reason(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: A
     if not isinstance(assertion.value, str) or not assertion.value:
         raise NotMappedError(f"needs a reason as its value, got {quote(assertion.value, 40)}")
     option = "forbidden" if assertion.negated else "allowed"
-    config = grader_options("finish_reason", **{option: [assertion.value]})
-    return SuiteGrader(config, "grader finish_reason", inverted=True)
+    config = grader_options("finish_reason", **{option: EXPECTED})
+    return SuiteGrader(config, "grader finish_reason", [assertion.value], inverted=True)
 
 
 def guardrails(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG001
@@ -92,11 +92,13 @@ def tools_used(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG0
     tools = value if isinstance(value, list) else [value]
     if not tools or not all(isinstance(tool, str) and tool for tool in tools):
         raise NotMappedError(f"needs names of tools as its value, got {quote(value, 60)}")
-    return _trajectory(assertion.negated, **{"forbidden_tools" if assertion.negated else "required_tools": tools})
+    return _trajectory(
+        assertion.negated, tools, **{"forbidden_tools" if assertion.negated else "required_tools": EXPECTED}
+    )
 
 
-def _trajectory(inverted: bool, **options: object) -> SuiteGrader:
-    return SuiteGrader(grader_options("trajectory", **options), "grader trajectory", differs=_STEPS, inverted=inverted)
+def _trajectory(inverted: bool, expected: object = None, **options: object) -> SuiteGrader:
+    return SuiteGrader(grader_options("trajectory", **options), "grader trajectory", expected, _STEPS, inverted)
 
 
 def _counted(value: Mapping[str, object]) -> tuple[str, int | None, int | None]:
@@ -123,7 +125,7 @@ def tool_sequence(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: A
     names = [step.get("name") or step.get("pattern") if isinstance(step, Mapping) else step for step in _listed(steps)]
     if not names or not all(isinstance(name, str) and name for name in names):
         raise NotMappedError(f"needs the names of tools as its steps, got {quote(steps, 60)}")
-    return _trajectory(False, order=names, exact=True if mode == "exact" else None)
+    return _trajectory(False, names, order=EXPECTED, exact=True if mode == "exact" else None)
 
 
 def _listed(value: object) -> list[object]:

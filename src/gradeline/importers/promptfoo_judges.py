@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
 from gradeline.importers.promptfoo_rules import texts_of
+from gradeline.importers.promptfoo_templates import TemplateError, parse_template
 from gradeline.importers.promptfoo_types import (
     Assertion,
     BestOf,
@@ -107,15 +108,38 @@ def _judge(assertion: Assertion, scope: Scope) -> dict[str, object]:
 
 def rubric(assertion: Assertion, scope: Scope) -> Outcome:
     """``llm-rubric``: a criterion of the case's checks, or a grader if it has a prompt or a threshold of its own."""
-    criterion = _criterion(assertion)
     own = assertion.rubric_prompt or scope.options.get("rubricPrompt")
     if own is None and assertion.threshold is None and assertion.provider is None:
-        return JudgedCriterion(criterion, _OWN_PROMPT)
-    prompt = CRITERION if own is None else _rubric_prompt(own, scope)
-    config = grader_options(
-        "model_judge", **_judge(assertion, scope), prompt=prompt, pass_threshold=assertion.threshold
-    )
-    return SuiteGrader(config, "grader model_judge", criterion, _OWN_PROMPT)
+        return JudgedCriterion(_criterion(assertion), _OWN_PROMPT)
+    options = {**_judge(assertion, scope), "pass_threshold": assertion.threshold}
+    if own is None:
+        config = grader_options("model_judge", **options, prompt=CRITERION)
+        return SuiteGrader(config, "grader model_judge", _criterion(assertion), _OWN_PROMPT)
+    written = _rubric_prompt(own, scope)
+    if _depends_on_test(written, scope):  # then each case has its text, and the prompt is the same for all
+        value = _criterion(assertion) if assertion.value else ""
+        own_values = {**dict.fromkeys(_OUTPUTS, "(the submission)"), **dict.fromkeys(_CRITERIA, value)}
+        text = Rendering({**scope.variables, **own_values}).value(written)
+        config = grader_options("model_judge", **options, prompt=_OF_CASE)
+        return SuiteGrader(config, "grader model_judge", text, f"{_OWN_PROMPT}; the output follows the instructions")
+    prompt, criterion = _with_placeholders(written), assertion.value
+    config = grader_options("model_judge", **options, prompt=prompt)
+    expected = _criterion(assertion) if criterion or "{ground_truth}" in prompt else None
+    return SuiteGrader(config, "grader model_judge", expected, _OWN_PROMPT)
+
+
+_OUTPUTS = ("output",)
+_CRITERIA = ("rubric", "criteria")
+_OF_CASE = "{ground_truth}\n\nThe submission:\n\n{submission}"
+
+
+def _depends_on_test(prompt: str, scope: Scope) -> bool:
+    """Whether a prompt has variables of the test, which have another value in each case."""
+    try:
+        names = set(parse_template(prompt).names)
+    except TemplateError:
+        return False
+    return not names.isdisjoint(scope.variables)
 
 
 def _criterion(assertion: Assertion) -> str:
@@ -127,7 +151,7 @@ def _criterion(assertion: Assertion) -> str:
 
 
 def _rubric_prompt(written: object, scope: Scope) -> str:
-    """promptfoo's prompt of a judge, with gradeline's placeholders for the output and the criterion."""
+    """The text of promptfoo's prompt of a judge."""
     if isinstance(written, str) and written.startswith(SCHEME):
         try:
             written = scope.folder.value(FileReference.of(written))
@@ -140,13 +164,19 @@ def _rubric_prompt(written: object, scope: Scope) -> str:
         written = "\n\n".join(part for part in parts if isinstance(part, str))
     if not isinstance(written, str) or not written.strip():
         raise NotMappedError(f"has a rubricPrompt that is no text: {quote(written, 60)}")
-    marks = {name: f"\ue000{name}\ue001" for name in ("output", "rubric", "input", "criteria")}
-    text = Rendering({**scope.variables, **marks}).value(written)
+    return written
+
+
+def _with_placeholders(prompt: str) -> str:
+    """A prompt with gradeline's placeholders for the output and the criterion."""
+    marks = {name: f"\ue000{name}\ue001" for name in (*_OUTPUTS, *_CRITERIA, "input")}
+    text = Rendering(marks).value(prompt)
     assert isinstance(text, str)  # noqa: S101 - a rendered text is one
     text = text.replace("{", "{{").replace("}", "}}")
-    for name, placeholder in (("output", "submission"), ("rubric", "ground_truth"), ("criteria", "ground_truth")):
-        text = text.replace(marks[name], f"{{{placeholder}}}")
-    return text.replace(marks["input"], "{input}")
+    for name, mark in marks.items():
+        placeholder = "submission" if name in _OUTPUTS else "ground_truth" if name in _CRITERIA else name
+        text = text.replace(mark, f"{{{placeholder}}}")
+    return text
 
 
 def _is_json(text: str) -> bool:

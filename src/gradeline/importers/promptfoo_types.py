@@ -55,7 +55,8 @@ class Assertion(Struct, frozen=True, kw_only=True):
     provider: object = None
     """The model that judges, as written."""
     rubric_prompt: object = None
-    transform: str | None = None
+    transforms: tuple[str, ...] = ()
+    """Code that changes the output before the check, in this order."""
     context_transform: str | None = None
 
     @property
