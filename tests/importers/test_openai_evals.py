@@ -18,7 +18,9 @@ import pytest
 import yaml
 
 from gradeline.cli.commands import run_command
+from gradeline.suite.read import read_suite
 from gradeline.testing.fake_judge import FakeJudge, Truth
+from json_mutations import mutated
 
 OUTPUT = "{{ sample.output_text }}"
 SOURCE = """import json
@@ -791,6 +793,26 @@ class TestHostileSources:
         write(project / "export" / "run.json", run_of(data_source=source))
         _, report = run(capsys, "import", "export", "--output", "imported")
         require_same_grades(capsys, report)
+
+    @pytest.mark.parametrize("first", range(0, 60, 10))
+    def test_damaged_exports_are_imported_as_far_as_possible(
+        self, project: Path, monkeypatch: pytest.MonkeyPatch, first: int
+    ) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test-0123456789")
+        criteria = [*(one[0] for one in LOCAL), *(one[0] for one in JUDGES)]
+        grades = {str(one["name"]): YES for one in criteria}
+        items = [output_item(0, grades), output_item(1, grades, 2)]
+        export = {"eval": eval_of(*criteria), "runs": [run_of(), run_of(2)], "items": items, "rows": [DASHBOARD]}
+        for seed in range(first, first + 10):
+            write(project / f"{seed}.json", mutated(export, seed))
+            folder = project / f"imported {seed}"
+            assert run_command(["import", f"{seed}.json", "--from", "openai-evals", "--output", str(folder)]) in (
+                0,
+                1,
+                3,
+            )
+            for suite in folder.glob("*.yaml"):
+                read_suite(suite)
 
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,7 +12,9 @@ import yaml
 
 from gradeline.cli.commands import run_command
 from gradeline.store import open_storage
+from gradeline.suite.read import read_suite
 from gradeline.testing.fake_judge import FakeJudge, Truth
+from json_mutations import mutated
 
 CLASSES = {
     "match": "evals.elsuite.basic.match:Match",
@@ -315,21 +317,45 @@ class TestHostileRegistries:
         _, report = run(capsys, "import", "registry", "--output", "imported")
         assert [what for what, _ in not_mapped(report)] == ["file"]
 
+    @pytest.mark.parametrize("first", range(0, 40, 10))
+    def test_damaged_registries_and_logs_are_imported_as_far_as_possible(
+        self, project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, first: int
+    ) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test-0123456789")
+        args = {"samples_jsonl": "qa/samples.jsonl", "modelgraded_spec": "closedqa"}
+        evals = {f"{kind}.dev.v0": {"class": name, "args": args} for kind, name in CLASSES.items()}
+        samples = [sample("Capital?", "Rome", criteria="c"), sample("Capital?", ["b", "c"], criteria="c")]
+        log = [log_spec("match", name="match.dev.v0"), *match_events(0, "Capital?", "Rome", "Rome", True)]
+        for event_of_log in log[1:]:
+            event_of_log["sample_id"] = "match.dev.0"
+        whole = {"evals": evals, "samples": samples, "judge": {"closedqa": CLOSED_QA}, "log": log}
+        for seed in range(first, first + 10):
+            damaged = {**whole, **mutated(whole, seed)}
+            registry = project / f"registry {seed}"
+            write_registry(registry, "match", as_list(damaged["samples"]))
+            (registry / "evals" / "qa.yaml").write_text(yaml.safe_dump(damaged["evals"]))
+            (registry / "modelgraded" / "closedqa.yaml").write_text(yaml.safe_dump(damaged["judge"]))
+            if seed % 2:
+                lines = "".join(f"{json.dumps(row)}\n" for row in as_list(damaged["log"]))
+                (registry / "log.jsonl").write_text(lines)
+            folder = project / f"imported {seed}"
+            code = run_command(["import", str(registry), "--from", "openai-evals", "--output", str(folder)])
+            assert code in (0, 1, 2, 3)
+            assert "Traceback" not in capsys.readouterr().err
+            for suite in folder.glob("*.yaml"):
+                read_suite(suite)
+
+
+def as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
 
 def event(number: int, kind: str, **data: object) -> dict[str, Any]:
     own = {"run_id": "r1", "event_id": number, "sample_id": f"qa.dev.{number}", "type": kind, "data": data}
     return {**own, "created_by": "", "created_at": "2023-04-17 22:10:13.127375+00:00"}
 
 
-def write_log(
-    path: Path,
-    kind: str,
-    *events: dict[str, Any],
-    model: str = "gpt-4",
-    complete: bool = True,
-    name: str = "qa.dev.v0",
-    **args: object,
-) -> None:
+def log_spec(kind: str, *, model: str = "gpt-4", name: str = "qa.dev.v0", **args: object) -> dict[str, Any]:
     spec = {
         "completion_fns": [model],
         "eval_name": name,
@@ -342,9 +368,13 @@ def write_log(
         "run_id": "r1",
         "created_at": "2023-04-17 22:08:21.904498",
     }
+    return {"spec": spec}
+
+
+def write_log(path: Path, kind: str, *events: dict[str, Any], complete: bool = True, **more: Any) -> None:
     last = [{"final_report": {"accuracy": 0.5}}] if complete else []
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in [{"spec": spec}, *events, *last]))
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [log_spec(kind, **more), *events, *last]))
 
 
 def match_events(number: int, prompt: object, sampled: object, expected: object, correct: bool) -> list[dict[str, Any]]:

@@ -134,7 +134,7 @@ class HostedImport:
     def _select(self) -> list[ExportedRun]:
         """The runs of the eval that is imported; others are reported."""
         evals = self._export.evals
-        used = {run.data.get("eval_id") for run in self._export.runs}
+        used = {str(run.data.get("eval_id")) for run in self._export.runs}
         chosen = next((ident for ident in evals if ident in used), next(iter(evals), None))
         for ident, row in evals.items():
             if ident == chosen:
@@ -142,10 +142,11 @@ class HostedImport:
             else:
                 why = "a suite has one eval; import it from a file or folder of its own"
                 self._report.not_mapped(row.place, item_name("eval", row.data.get("name") or ident), why)
-        chosen = chosen or next((run.data["eval_id"] for run in self._export.runs if run.data.get("eval_id")), None)
+        named = (str(run.data["eval_id"]) for run in self._export.runs if run.data.get("eval_id"))
+        chosen = chosen or next(named, None)
         runs = []
         for run in self._export.runs:
-            if run.data.get("eval_id") in (None, chosen):
+            if not run.data.get("eval_id") or str(run.data["eval_id"]) == chosen:
                 runs.append(run)
             else:
                 why = "it is of another eval; import it from a file or folder of its own"

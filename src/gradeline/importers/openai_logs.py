@@ -65,7 +65,7 @@ def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
     for log in chosen:
         results = log.results(output.report)
         _store(log, options.name or name, _written(results, output, written, answers=log is chosen[-1]), output)
-    if graders:
+    if graders and written:
         suite = {"name": options.name or name, "target": {"kind": "replay", "responses": ANSWERS}, "graders": graders}
         output.write_suite(suite)
 

@@ -420,11 +420,11 @@ def _judge(spec: RegistryEval) -> RegistryGrader:
 
 
 def _modelgraded_spec(spec: RegistryEval) -> Mapping[str, Any]:
-    name = spec.args.get("modelgraded_spec", spec.args.get("modelgraded_spec_file"))
+    name = str(spec.args.get("modelgraded_spec", spec.args.get("modelgraded_spec_file")))
     if spec.folder is None:
         raise NotMappedError("the log does not have the prompt of the judge; import the eval's file of the registry")
     files = {path.stem: path for path in islice(sorted((spec.folder / "modelgraded").glob("*.yaml")), _MAX_SPECS)}
-    for stem in [str(name), *files]:
+    for stem in [name, *files]:
         path = files.get(stem)
         if path is None or path.is_symlink():
             continue
@@ -483,12 +483,14 @@ def _choices(graded: Mapping[str, Any], notes: list[str]) -> dict[str, float]:
     labels = [str(one) for one in strings] if isinstance(strings, str | list) else []
     if isinstance(strings, str) and strings.startswith("from_n"):
         raise NotMappedError("chooses among several completions; use a pairwise judge")
+    if not labels:
+        raise NotMappedError(f"has no choice_strings: {quote(strings, 60)}")
     if scores is None:
         raise NotMappedError(f"its choices {', '.join(labels[:10])} have no choice_scores; add a score for each")
     given = {label: label for label in labels} if scores == "from_strings" else scores
     try:
         values = {str(label): float(score) for label, score in given.items() if str(label) in labels}
-    except (AttributeError, TypeError, ValueError):
+    except (AttributeError, OverflowError, TypeError, ValueError):
         raise NotMappedError(f"choice_scores {quote(scores, 60)} are not numbers") from None
     if set(values) != set(labels):
         raise NotMappedError(f"choice_scores {quote(scores, 60)} do not have all choices {quote(labels, 60)}")

@@ -50,7 +50,7 @@ class ChatSource(NamedTuple):
 def chat_source(run: Mapping[str, Any]) -> ChatSource | None:
     """How a run called its model, None if it called none; `NotMappedError` if gradeline has nothing for it."""
     source = run.get("data_source")
-    if not isinstance(source, Mapping) or source.get("type") not in _CALLS:
+    if not isinstance(source, Mapping) or str(source.get("type")) not in _CALLS:
         return None
     given = source.get("input_messages")
     if given is None:

@@ -6,6 +6,7 @@ The folder appears when all of it is written, and the runs are removed again if 
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -53,6 +54,7 @@ MODEL_SUITE = "model.yaml"
 CASES = "cases.jsonl"
 ANSWERS = "answers.jsonl"
 REPORT = "import.md"
+_LINE_BREAKS = re.compile("[\x85\u2028\u2029]")
 _BATCH = 200
 """Results of a run that are stored together."""
 
@@ -100,6 +102,17 @@ class ImportedRun(Struct, frozen=True, kw_only=True):
     label_only: frozenset[str] = frozenset()
     """Graders of which the source has only human verdicts: all grades are ``not_applicable``, outside their coverage,
     so that a label is never counted as a grade."""
+
+
+class _SuiteDumper(yaml.SafeDumper):
+    """Writes the line breaks of YAML 1.1, which suites may not contain, as escapes."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = '"' if _LINE_BREAKS.search(data) else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+
+_SuiteDumper.add_representer(str, _SuiteDumper.represent_str)
 
 
 class ImportOutput:
@@ -158,7 +171,7 @@ class ImportOutput:
     def write_suite(self, suite: Mapping[str, object], name: str = SUITE) -> None:
         """Write the suite file; a dataset that is not named is ``cases.jsonl``."""
         data = {"name": suite["name"], "dataset": CASES, **suite}
-        text = yaml.safe_dump(clean_data(data), sort_keys=False, allow_unicode=True, width=120)
+        text = yaml.dump(clean_data(data), Dumper=_SuiteDumper, sort_keys=False, allow_unicode=True, width=120)
         self.write_file(name, text)
 
     def add_run(self, run: ImportedRun, results: Iterable[ImportedResult]) -> Run:
