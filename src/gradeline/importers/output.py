@@ -257,6 +257,17 @@ class ImportOutput:
             self._storage().delete_run(run.id)
 
 
+class _SuiteDumper(yaml.SafeDumper):
+    """Writes texts of several lines as blocks, which people can read and edit."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_SuiteDumper.add_representer(str, _text)
+
+
 class _LabelBatch:
     """Labels of a run that are stored together, after their results."""
 

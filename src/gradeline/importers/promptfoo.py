@@ -32,11 +32,13 @@ from gradeline.importers.promptfoo_providers import (
 from gradeline.importers.promptfoo_results import is_results, read_results
 from gradeline.importers.promptfoo_tests import CaseNames, TestReader
 from gradeline.importers.report import ImportReport, State
-from gradeline.model import Response, clean_text
+from gradeline.model import Response, clean_text, to_json
 from gradeline.suite.declaration import MAX_NAME
 
 MAX_VARIANTS = 1_000
 """Maximum targets of an imported suite."""
+MAX_SUITE = 5_000_000
+"""Maximum characters of these targets."""
 
 
 def matches(source: Source) -> bool:
@@ -127,10 +129,16 @@ class _ConfigImport:
             place = f"{self._config.name}.providers"
             providers = [PromptfooProvider("agent", "agent", None, {}, None, None, None, {}, place)]
         targets = Targets(self._config, plan, self._report)
-        combinations = list(islice(self._combinations(providers, prompts, targets), MAX_VARIANTS))
+        combinations: list[_Combination] = []
+        size = 0
+        for one in islice(self._combinations(providers, prompts, targets), MAX_VARIANTS):
+            size += len(to_json(one.target))
+            if size > MAX_SUITE:
+                break
+            combinations.append(one)
         wanted = sum(len(prompts_of(provider, prompts)) for provider in providers)
         if wanted > len(combinations):
-            note = f"{wanted:,} combinations of prompts and providers, of which {MAX_VARIANTS:,} are imported; split it"
+            note = f"are {wanted:,} combinations, of which {len(combinations):,} are imported; split the configuration"
             self._report.not_mapped(self._config.name, "prompts and providers", note)
         has_schema = bool(combinations) and all("response_schema" in one.target for one in combinations)
         return _TargetKeys(self._keys(combinations, prompts, providers, plan), targets.files, has_schema)

@@ -167,6 +167,7 @@ def suite_keys(config: PromptfooConfig, report: ImportReport) -> dict[str, objec
 
 
 _DROPPED_KEYS: Mapping[str, str] = {
+    "assert": "is not a key of a configuration, and promptfoo ignores it; write it in defaultTest",
     "derivedMetrics": "there is no score that is computed over a whole run; use a gate over several graders, or a"
     " grader of kind formula for each case",
     "nunjucksFilters": "are code, which an import never executes; write the filtered values out",

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from gradeline.errors import ConfigError
 from gradeline.importers.promptfoo_config import PromptfooConfig, as_list, is_code
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
-from gradeline.importers.promptfoo_templates import Template, TemplateError, Variable, parse_template, render
+from gradeline.importers.promptfoo_tags import Page, parse_page, render_page
+from gradeline.importers.promptfoo_templates import TemplateError, Variable, parse_template
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.rows import read_csv_rows, read_rows
 from gradeline.model import quote
@@ -71,7 +72,7 @@ class PromptfooPrompt(NamedTuple):
 
     def variables(self) -> Iterator[Variable]:
         for text in self.texts:
-            yield from parse_template(text).variables
+            yield from parse_page(text).variables
 
 
 def unique_name(base: str, taken: Mapping[str, object] | set[str], fallback: str) -> str:
@@ -105,7 +106,7 @@ def read_prompts(config: PromptfooConfig, report: ImportReport) -> list[Promptfo
         try:
             content = _content(raw)
             for text in [content] if isinstance(content, str) else [part.content for part in content]:
-                _check(parse_template(text))
+                _check(parse_page(text))
         except (TemplateError, ValueError) as error:
             report.not_mapped(raw.place, what, f"{error}; write it with plain variables")
             continue
@@ -117,8 +118,8 @@ def read_prompts(config: PromptfooConfig, report: ImportReport) -> list[Promptfo
     return found
 
 
-def _check(template: Template) -> None:
-    for variable in template.variables:
+def _check(page: Page) -> None:
+    for variable in page.variables:
         if variable.name == "_conversation":
             raise TemplateError("reads _conversation, the turns before it; write a case whose input lists the turns")
 
@@ -221,6 +222,8 @@ def _content(raw: _Raw) -> str | tuple[ChatPart, ...]:
     try:
         data = parse_json(raw.text)
     except NotJsonError:
+        if raw.is_json or '"role"' in raw.text:
+            raise ValueError("lists messages only after its variables were inserted") from None
         return raw.text
     if isinstance(data, Mapping) and isinstance(data.get("messages"), list):
         data = data["messages"]
@@ -392,7 +395,7 @@ def _question(content: Sequence[ChatPart]) -> int | None:
 def rendered_prompt(text: str, variables: Mapping[str, object], environment: Mapping[str, object]) -> str:
     """A template with the values of a case; variables of the environment are those that the configuration sets."""
     shown = {name: value for name, value in environment.items() if not is_secret_name(str(name))}
-    template = parse_template(text)
-    if any(part.is_environment and part.path[0] not in shown for part in template.variables):
-        return render(template, variables)
-    return render(template, {**variables, "env": shown})
+    page = parse_page(text)
+    if any(part.is_environment and part.path[0] not in shown for part in page.variables):
+        return render_page(page, variables)
+    return render_page(page, {**variables, "env": shown})

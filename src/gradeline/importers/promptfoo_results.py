@@ -34,7 +34,8 @@ from gradeline.importers.promptfoo_rows import (
     test_of,
     type_of,
 )
-from gradeline.importers.promptfoo_templates import TemplateError, parse_template
+from gradeline.importers.promptfoo_tags import parse_page
+from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.importers.promptfoo_tests import MAX_CASES, CaseNames
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.rows import read_json_document, read_rows
@@ -48,7 +49,6 @@ from gradeline.model import (
 )
 from gradeline.store.rows import new_run_id
 
-_DOCUMENT = frozenset(("results", "config"))
 _ROW = frozenset(("promptIdx", "testIdx", "testCase"))
 _MAX_RUNS = 200
 _MAX_COLUMNS = 100
@@ -58,7 +58,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
 def is_results(source: Source) -> bool:
     """Whether a file has results: the whole document, or a row a line."""
     keys = source.keys
-    whole = keys >= _DOCUMENT and bool(keys & {"evalId", "shareableUrl", "metadata"})
+    whole = "results" in keys and ("evalId" in keys or keys >= {"config", "shareableUrl"})
     old = keys >= {"version", "results", "stats"}
     return whole or old or keys >= _ROW
 
@@ -245,7 +245,7 @@ class _ResultsImport:
                 continue
             seen.add(text)
             try:
-                parse_template(text)
+                parse_page(text)
             except TemplateError:
                 continue
             yield PromptfooPrompt(f"prompt-{len(seen)}", (ChatPart("user", text),), (text,), "prompts")

@@ -13,7 +13,8 @@ from gradeline.errors import ConfigError, Problem
 from gradeline.importers.promptfoo_assertions import parse_expected
 from gradeline.importers.promptfoo_config import PromptfooConfig, as_list, is_code, load_value
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
-from gradeline.importers.promptfoo_templates import TemplateError, parse_template, render
+from gradeline.importers.promptfoo_tags import parse_page, render_page
+from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.rows import read_csv_rows, read_rows
 from gradeline.model import quote
@@ -291,13 +292,15 @@ class TestReader:
     def _rendered(self, place: str, variables: dict[str, object]) -> dict[str, object] | None:
         """The variables with those in their values replaced; None if that fails."""
         for _ in range(_PASSES):
-            templates = [name for name, value in variables.items() if isinstance(value, str) and "{{" in value]
+            templates = [
+                name for name, value in variables.items() if isinstance(value, str) and ("{{" in value or "{%" in value)
+            ]
             if not templates:
                 break
             before = dict(variables)
             for name in templates:
                 try:
-                    variables[name] = render(parse_template(str(before[name])), before)
+                    variables[name] = render_page(parse_page(str(before[name])), before)
                 except TemplateError as error:
                     note = f"has a template that {error}; its text is kept as it is"
                     self._report.approximated(place, item_name("variable", name), "metadata", note)

@@ -185,7 +185,7 @@ def test_prompts_with_providers_are_bounded(project: Path, capsys: pytest.Captur
     data = {"prompts": prompts, "providers": providers, "tests": [{"vars": {"q": "hi"}}]}
     code, text = imported(capsys, write(project, json.dumps(data)))
     assert code == 1
-    assert "15,000 combinations of prompts and providers, of which 1,000 are imported; split it" in text
+    assert "are 15,000 combinations, of which 1,000 are imported; split the configuration" in text
 
 
 LIMITED = """
