@@ -430,6 +430,13 @@ class TestLogs:
         _, shown = run(capsys, "show", report["runs"][1])
         assert (shown["run"]["variant"], shown["run"]["started_at"]) == ("gpt-5", "2023-04-17T22:08:21.904498Z")
 
+    def test_logs_that_are_too_large_are_refused(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        write_log(project / "logs" / "a.jsonl", "match", *match_events(0, "France?", "Paris", "Paris", True))
+        with (project / "logs" / "a.jsonl").open("r+b") as file:
+            file.truncate(600 * 1024**2)  # a sparse file
+        assert run_command(["import", "logs", "--output", "imported"]) == 2
+        assert "has 600 MiB of logs; at most 512 MiB are read together; import fewer logs" in capsys.readouterr().err
+
     def test_a_log_that_was_cut_off_is_an_incomplete_run(
         self, project: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

@@ -21,6 +21,7 @@ from gradeline.service.settings import ServeSettings
 from gradeline.store import InMemoryStorage, PostgresStorage, SqliteStorage
 from gradeline.store.database import SharedStorage
 from gradeline.store.labels import LabelRow, has_label_tables, labels_of_run
+from gradeline.suite.document import read_document
 
 JUDGE, HUMAN = imported_grader("tool", "judge"), imported_grader("tool", "human")
 RUN = ImportedRun(
@@ -132,3 +133,14 @@ def test_the_report_counts_items_and_names_each_place_once() -> None:
     assert (provider.count, provider.places, provider.more_places) == (3, ("a", "b"), False)
     assert (case.count, len(case.places), case.more_places) == (8, 5, True)
     assert "| case | 8 | row 0, row 1, row 2, row 3, row 4, … | case |" in report.markdown()
+
+
+def test_a_suite_with_any_characters_can_be_read(tmp_path: Path) -> None:
+    text = "a\u2028b\u2029c\x85d\ufeffe\x7f: é 😀 'x' \"y\" # z\n- \t"
+    with ImportOutput(tmp_path / "out", ImportReport("x", "k"), InMemoryStorage) as output:
+        graders = {text: {"kind": "custom-rules", "rules": [{"condition": "contains", "value": text}]}}
+        suite = {"name": text, "dataset": [{"input": text}], "target": {"kind": "replay", "responses": "a"}}
+        output.write_suite({**suite, "graders": graders})
+    written = read_document(tmp_path / "out" / "suite.yaml").data
+    assert written["name"] == text
+    assert written["graders"] == graders

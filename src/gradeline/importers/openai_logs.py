@@ -47,8 +47,13 @@ def matches(source: Source) -> bool:
 
 
 def read_logs(path: Path, report: ImportReport) -> list[EvalLog]:
-    """The logs among a file or the files of a folder."""
-    return [EvalLog(file, report) for file in log_files(path)]
+    """The logs among a file or the files of a folder; `ConfigError` if they are too large to be in memory."""
+    files = log_files(path)
+    size = sum(file.stat().st_size for file in files)
+    if size > MAX_DOCUMENT_BYTES:
+        most = f"at most {MAX_DOCUMENT_BYTES // 1024**2} MiB are read together"
+        raise ConfigError(Problem(str(path), f"has {size // 1024**2:,} MiB of logs; {most}; import fewer logs"))
+    return [EvalLog(file, report) for file in files]
 
 
 def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
@@ -153,12 +158,6 @@ class EvalLog:
         self.spec: Mapping[str, Any] = {}
         self.is_complete = False
         self.samples: dict[str, LoggedEvents] = {}
-        size = path.stat().st_size
-        if size > MAX_DOCUMENT_BYTES:
-            most = MAX_DOCUMENT_BYTES // 1024**2
-            raise ConfigError(
-                Problem(str(path), f"has {size // 1024**2:,} MiB; at most {most} MiB are read as a whole")
-            )
         for row in read_rows(path, report):
             self._add(row, report)
         names = {
