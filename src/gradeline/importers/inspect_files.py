@@ -77,7 +77,7 @@ def open_log(path: Path) -> InspectLog:
     return EvalFile(path) if is_archive else JsonFile(path)
 
 
-class _Entry(NamedTuple):
+class _SampleEntry(NamedTuple):
     """A sample of an archive: the member of a whole sample, or the shell of a chunked one."""
 
     member: str
@@ -118,13 +118,13 @@ class EvalFile:
         except (MemberError, DataError) as error:
             raise ConfigError(Problem(f"{self.path}:{name}", _reason(error))) from None
 
-    def _sorted_entries(self) -> Sequence[_Entry]:
+    def _sorted_entries(self) -> Sequence[_SampleEntry]:
         found = []
         for name in self._zip.members:
             named = _WHOLE.fullmatch(name) or _CHUNKED.fullmatch(name)
             if named is not None:
                 groups = named.groupdict()
-                found.append(_Entry(name, groups["id"], int(groups["epoch"]), groups.get("prefix")))
+                found.append(_SampleEntry(name, groups["id"], int(groups["epoch"]), groups.get("prefix")))
         places = {str(one): place for place, one in enumerate(self.header.eval.dataset.sample_ids or ())}
         return sorted(found, key=lambda entry: (entry.epoch, places.get(entry.id, len(places))))
 
@@ -153,7 +153,7 @@ class EvalFile:
             except (MemberError, DataError):
                 continue  # `samples` reports it
 
-    def _sample(self, entry: _Entry) -> LoggedSample:
+    def _sample(self, entry: _SampleEntry) -> LoggedSample:
         if entry.prefix is None:
             return decode(self._zip.read(entry.member), LoggedSample)
         return _ChunkedSample(self._zip, entry.prefix, self._chunks).read(entry.member)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
@@ -22,6 +23,8 @@ from gradeline.importers.zip_members import LOCAL_MARK
 from gradeline.model import Sample, clean_data, clean_text
 from gradeline.report.inspect_log import HEADER, START
 
+_DOCUMENT = re.compile(r'\{\s*+"version"\s*+:\s*+\d++\s*+,\s*+"status"\s*+:\s*+"\w++"\s*+,\s*+"eval"\s*+:\s*+\{')
+"""How Inspect begins a JSON log, which may be too large for detection to parse it."""
 _KEYS = frozenset({"version", "status", "eval"})
 _MAX_LOGS = 1_000
 _LOOKED_AT = 20
@@ -31,7 +34,7 @@ _LOOKED_AT = 20
 def matches(source: Source) -> bool:
     """An ``.eval`` archive, whole or cut off, a JSON log, or a folder with either."""
     if not source.path.is_dir():
-        return _is_archive(source) or source.keys >= _KEYS
+        return _is_archive(source) or _is_document(source)
     if any(name.endswith(SUFFIX) for name in source.names):
         return True
     documents = [name for name in sorted(source.names) if name.endswith(".json")][:_LOOKED_AT]
@@ -44,8 +47,12 @@ def _is_archive(source: Source) -> bool:
     )
 
 
+def _is_document(source: Source) -> bool:
+    return _DOCUMENT.match(source.head.lstrip()) is not None or source.first_row.keys() >= _KEYS
+
+
 def _is_json_log(path: Path) -> bool:
-    return path.is_file() and Source(path).keys >= _KEYS
+    return path.is_file() and _is_document(Source(path))
 
 
 def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
@@ -58,7 +65,7 @@ def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
         suite.write(logs, options, source.path)
 
 
-class _Log(NamedTuple):
+class _OpenLog(NamedTuple):
     """An open log, and what the ids of its cases begin with."""
 
     file: InspectLog
@@ -92,20 +99,20 @@ def _closed_with(stack: ExitStack, log: InspectLog) -> InspectLog:
     return log
 
 
-def _prefixed(logs: Sequence[InspectLog]) -> Iterator[_Log]:
+def _prefixed(logs: Sequence[InspectLog]) -> Iterator[_OpenLog]:
     """Ids of cases are unique within a task; logs of one task share their cases."""
     tasks = {log.header.eval.task for log in logs}
     models = {log.header.eval.model for log in logs}
     for log in logs:
         spec = log.header.eval
         prefix = f"{clean_text(spec.task).text}/" if len(tasks) > 1 else ""
-        yield _Log(log, prefix, clean_text(spec.model).text if len(models) > 1 else None)
+        yield _OpenLog(log, prefix, clean_text(spec.model).text if len(models) > 1 else None)
 
 
 class _LogImport:
     """Reads a log twice: for the columns of its scores, then for its samples."""
 
-    def __init__(self, log: _Log, suite: _Suite, options: ImportOptions, output: ImportOutput) -> None:
+    def __init__(self, log: _OpenLog, suite: _Suite, options: ImportOptions, output: ImportOutput) -> None:
         self.log = log
         self.file = log.file
         self.spec = log.file.header.eval
@@ -213,9 +220,9 @@ class _Suite:
     def __init__(self, output: ImportOutput) -> None:
         self._output = output
         self._cases: set[str] = set()
-        self._answered: dict[str, _Log] = {}
+        self._answered: dict[str, _OpenLog] = {}
 
-    def add(self, log: _Log, sample: ImportedSample) -> None:
+    def add(self, log: _OpenLog, sample: ImportedSample) -> None:
         """Add a case unless there is one with its id, and its response if it is of the first log."""
         key = sample.case.case_key
         if key not in self._cases:

@@ -21,7 +21,7 @@ _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _GRADER_ROLE = "grader"
 
 
-class Column(NamedTuple):
+class ScoreColumn(NamedTuple):
     """Where a grade comes from: a scorer, and the key of its scores if they are mappings."""
 
     scorer: str
@@ -47,7 +47,7 @@ class ScoreColumns:
                 if len(keys) + sum(map(len, keys.values())) > 2 * MAX_COLUMNS:
                     break
         # an unscored sample has no keys, so it does not add a column to a scorer of mappings
-        self._columns = [Column(scorer, key) for scorer, found in keys.items() for key in (found or (None,))]
+        self._columns = [ScoreColumn(scorer, key) for scorer, found in keys.items() for key in (found or (None,))]
         self.left_out = self._columns[MAX_COLUMNS:]
         del self._columns[MAX_COLUMNS:]
         scorers = {one.name: one for one in spec.scorers or ()}
@@ -77,7 +77,7 @@ class ScoreColumns:
                 report.approximated(place, what, became, "a grade is a number from 0 to 1; its metadata has the value")
 
 
-def _grader(column: Column, scorer: LoggedScorer | None, spec: LoggedSpec) -> RunGrader:
+def _grader(column: ScoreColumn, scorer: LoggedScorer | None, spec: LoggedSpec) -> RunGrader:
     options = clean_data((None if scorer is None else scorer.options) or {}, "eval.scorers")
     return imported_grader("inspect", column.name, options, judges=_judges(options, spec))
 
@@ -135,7 +135,7 @@ def _float(value: float | str) -> float | None:
     return number if isfinite(number) else None
 
 
-def _grade(grader: RunGrader, score: LoggedScore | None, column: Column, limit: LoggedLimit | None) -> Grade:
+def _grade(grader: RunGrader, score: LoggedScore | None, column: ScoreColumn, limit: LoggedLimit | None) -> Grade:
     if score is None:
         return imported_grade(grader, None, missing=f"the sample has no score of {quote(column.scorer, 60)}")
     if score.reason == NOT_APPLICABLE and score.value is None:
@@ -172,57 +172,57 @@ def _metadata(score: LoggedScore, limit: LoggedLimit | None) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
-class SuiteGrader(NamedTuple):
+class ScorerGrader(NamedTuple):
     """A grader that does what a scorer does, nearly."""
 
     config: dict[str, Any]
     differs: str
 
 
-def suite_grader(scorer: LoggedScorer) -> SuiteGrader | None:
+def suite_grader(scorer: LoggedScorer) -> ScorerGrader | None:
     """The grader for one of Inspect's scorers; None if it has no counterpart without a model or code."""
     make = _SCORERS.get(scorer.name.removeprefix("inspect_ai/"))
     return None if make is None else make(scorer.options or {})
 
 
-def _includes(options: Mapping[str, Any]) -> SuiteGrader:
-    return SuiteGrader({"kind": "string-match", "mode": "contains", **_case(options)}, "compares after Unicode NFC")
+def _includes(options: Mapping[str, Any]) -> ScorerGrader:
+    return ScorerGrader({"kind": "string-match", "mode": "contains", **_case(options)}, "compares after Unicode NFC")
 
 
-def _match(options: Mapping[str, Any]) -> SuiteGrader:
+def _match(options: Mapping[str, Any]) -> ScorerGrader:
     if options.get("numeric") is True:
-        return SuiteGrader({"kind": "numeric"}, "reads the last number of the response; 10% is 10")
+        return ScorerGrader({"kind": "numeric"}, "reads the last number of the response; 10% is 10")
     modes = {"begin": "starts_with", "any": "contains", "exact": "exact"}
     mode = modes.get(str(options.get("location")), "ends_with")
     config = {"kind": "string-match", "mode": mode, "normalize_whitespace": True, **_case(options)}
-    return SuiteGrader(config, "punctuation counts: 'Paris.' does not end with 'Paris'")
+    return ScorerGrader(config, "punctuation counts: 'Paris.' does not end with 'Paris'")
 
 
-def _exact(_: Mapping[str, Any]) -> SuiteGrader:
-    return SuiteGrader({"kind": "string-match", "mode": "normalized"}, "normalizes as SQuAD's script does")
+def _exact(_: Mapping[str, Any]) -> ScorerGrader:
+    return ScorerGrader({"kind": "string-match", "mode": "normalized"}, "normalizes as SQuAD's script does")
 
 
-def _f1(_: Mapping[str, Any]) -> SuiteGrader:
-    return SuiteGrader({"kind": "token_f1"}, "splits words as SQuAD's script does")
+def _f1(_: Mapping[str, Any]) -> ScorerGrader:
+    return ScorerGrader({"kind": "token_f1"}, "splits words as SQuAD's script does")
 
 
-def _choice(_: Mapping[str, Any]) -> SuiteGrader:
+def _choice(_: Mapping[str, Any]) -> ScorerGrader:
     pattern = {"extractor": "pattern", "extractor_config": {"pattern": r"(?i)ANSWER\s*:\s*([A-Z])", "group": 1}}
-    return SuiteGrader({"kind": "string-match", **pattern}, "reads one letter after 'ANSWER:'")
+    return ScorerGrader({"kind": "string-match", **pattern}, "reads one letter after 'ANSWER:'")
 
 
-def _answer(options: Mapping[str, Any]) -> SuiteGrader:
+def _answer(options: Mapping[str, Any]) -> ScorerGrader:
     if options.get("pattern") == "letter":
         return _choice(options)
     marker = {"extractor": "after_marker", "extractor_config": {"marker": "ANSWER:"}}
-    return SuiteGrader({"kind": "string-match", **marker, "normalize_whitespace": True}, "reads all after 'ANSWER:'")
+    return ScorerGrader({"kind": "string-match", **marker, "normalize_whitespace": True}, "reads all after 'ANSWER:'")
 
 
 def _case(options: Mapping[str, Any]) -> dict[str, Any]:
     return {"case_sensitive": True} if options.get("ignore_case") is False else {}
 
 
-_SCORERS: Mapping[str, Callable[[Mapping[str, Any]], SuiteGrader]] = {
+_SCORERS: Mapping[str, Callable[[Mapping[str, Any]], ScorerGrader]] = {
     "includes": _includes,
     "match": _match,
     "exact": _exact,

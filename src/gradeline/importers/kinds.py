@@ -125,8 +125,8 @@ class ImportKind(NamedTuple):
 
 
 _KINDS = (
-    ImportKind("promptfoo", "gradeline.importers.promptfoo", "promptfooconfig.yaml, or results as JSON or JSON Lines"),
     ImportKind("inspect", "gradeline.importers.inspect_log", "logs of Inspect, .eval or .json, or their folder"),
+    ImportKind("promptfoo", "gradeline.importers.promptfoo", "promptfooconfig.yaml, or results as JSON or JSON Lines"),
     ImportKind(
         "openai-evals",
         "gradeline.importers.openai_evals",

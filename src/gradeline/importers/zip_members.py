@@ -50,7 +50,7 @@ class MemberError(Exception):
     """A member cannot be read. The message says why, and what to do."""
 
 
-class Member(NamedTuple):
+class ZipMember(NamedTuple):
     """A member as the archive describes it."""
 
     name: str
@@ -91,7 +91,7 @@ class ZipMembers:
     def close(self) -> None:
         self._file.close()
 
-    def _indexed(self) -> Mapping[str, Member]:
+    def _indexed(self) -> Mapping[str, ZipMember]:
         found = self._directory()
         if found is None:
             found = self._local_headers()
@@ -112,14 +112,14 @@ class ZipMembers:
             raise MemberError("is damaged: size or checksum differ; copy the log again")
         return bytes(content)
 
-    def _unpacked(self, member: Member) -> Iterator[bytes]:
+    def _unpacked(self, member: ZipMember) -> Iterator[bytes]:
         unpacker = _unpacker(member)
         for chunk in self._packed(member):
             yield from unpacker.unpack(chunk)
         if not unpacker.finished:
             raise MemberError("ends too early; copy the log again")
 
-    def _packed(self, member: Member) -> Iterator[bytes]:
+    def _packed(self, member: ZipMember) -> Iterator[bytes]:
         position = self._content_start(member)
         left = member.packed
         while left:
@@ -131,7 +131,7 @@ class ZipMembers:
             left -= len(chunk)
             yield chunk
 
-    def _content_start(self, member: Member) -> int:
+    def _content_start(self, member: ZipMember) -> int:
         self._file.seek(member.start)
         raw = self._file.read(_LOCAL.size)
         if len(raw) < _LOCAL.size or not raw.startswith(LOCAL_MARK):
@@ -139,7 +139,7 @@ class ZipMembers:
         *_, name_length, extra_length = _LOCAL.unpack(raw)
         return int(member.start + _LOCAL.size + name_length + extra_length)
 
-    def _directory(self) -> list[Member] | None:
+    def _directory(self) -> list[ZipMember] | None:
         """The members in the directory; None if there is none."""
         place = self._directory_place()
         if place is None:
@@ -176,9 +176,9 @@ class ZipMembers:
                     return start, count
         return None
 
-    def _local_headers(self) -> list[Member]:
+    def _local_headers(self) -> list[ZipMember]:
         """The whole members of an archive without a directory, in order."""
-        found: list[Member] = []
+        found: list[ZipMember] = []
         position = 0
         self.cut_off = "it was cut off: its directory is missing"
         while True:
@@ -194,7 +194,7 @@ class ZipMembers:
                 return found
             found.append(member)
 
-    def _scanned(self, start: int, raw: bytes) -> tuple[Member, int]:
+    def _scanned(self, start: int, raw: bytes) -> tuple[ZipMember, int]:
         """The member with this local header, and the position after it."""
         _, _, flags, method, _, _, checksum, packed, size, name_length, extra_length = _LOCAL.unpack(raw)
         name = _decoded(self._file.read(name_length), flags)
@@ -203,13 +203,13 @@ class ZipMembers:
         if content > self._size:
             raise MemberError("is cut off")
         if flags & _SIZES_FOLLOW and not packed:
-            return self._measured(Member(name, start, self._size - content, 0, 0, method, flags), content)
+            return self._measured(ZipMember(name, start, self._size - content, 0, 0, method, flags), content)
         size, packed, _ = _large_values(extra, size, packed, 0)
         if content + packed > self._size:
             raise MemberError("is cut off")
-        return Member(name, start, packed, size, checksum, method, flags), content + packed
+        return ZipMember(name, start, packed, size, checksum, method, flags), content + packed
 
-    def _measured(self, member: Member, content: int) -> tuple[Member, int]:
+    def _measured(self, member: ZipMember, content: int) -> tuple[ZipMember, int]:
         """A member that was written as a stream: its sizes are known only when it is unpacked."""
         if member.method == _STORED:
             raise MemberError("has no size")
@@ -234,7 +234,7 @@ class ZipMembers:
                 break
         return member._replace(packed=end - content, size=size, checksum=checksum), end + length
 
-    def _check(self, members: list[Member]) -> None:
+    def _check(self, members: list[ZipMember]) -> None:
         for member in members:
             if ".." in PurePosixPath(member.name.replace("\\", "/")).parts or member.name.startswith(("/", "\\")):
                 what = f"its member {quote(member.name, 80)} leads out of the archive; no log has such names"
@@ -264,7 +264,7 @@ class _NoDirectoryError(Exception):
     """The directory is not where the end of the archive says."""
 
 
-def _read_entry(file: BinaryIO) -> Member:
+def _read_entry(file: BinaryIO) -> ZipMember:
     """The next entry of the directory."""
     raw = file.read(_ENTRY.size)
     if not raw.startswith(_ENTRY_MARK):
@@ -273,7 +273,7 @@ def _read_entry(file: BinaryIO) -> Member:
     name = _decoded(file.read(names), flags)
     size, packed, start = _large_values(file.read(extras), size, packed, start)
     file.seek(comments, 1)
-    return Member(name, start, packed, size, checksum, method, flags)
+    return ZipMember(name, start, packed, size, checksum, method, flags)
 
 
 def _decoded(name: bytes, flags: int) -> str:
@@ -308,11 +308,11 @@ class _Unpacker(Protocol):
     def unpack(self, chunk: bytes) -> Iterator[bytes]: ...
 
 
-def _unpacker(member: Member) -> _Unpacker:
+def _unpacker(member: ZipMember) -> _Unpacker:
     if member.flags & _ENCRYPTED:
         raise MemberError("is encrypted; decrypt the log first")
     if member.method == _STORED:
-        return _Stored()
+        return _StoredContent()
     if member.method == _DEFLATE:
         return _Inflater()
     if member.method == _ZSTD:
@@ -320,7 +320,7 @@ def _unpacker(member: Member) -> _Unpacker:
     raise MemberError(f"is packed by method {member.method}; Inspect's logs are packed by deflate or zstandard")
 
 
-class _Stored:
+class _StoredContent:
     finished = True
     unused = b""
 
