@@ -61,6 +61,19 @@ def test_equal_assertions_share_a_grader_and_each_case_has_its_value(tests: Prom
     assert tests.mapper.graders["similar"]["expected"] == "$metadata.promptfoo.expected.similar"
 
 
+@pytest.mark.parametrize("metric", ["checks", "latency", "min", "class", "a b's", "1st", "Größe", "{{name}}", "x" * 80])
+def test_any_name_of_a_metric_is_a_column(tests: PromptfooTests, metric: str) -> None:
+    response = Response(text="Paris", latency_ms=9)
+    named = [{**CONTAINS, "metric": metric}, {**LONG, "metric": metric}]
+    tests.add("text", response, named[0], variables={"name": "when"})
+    tests.add("slow", response, named[1], variables={"name": "when"})
+    tests.add("not", response, {**named[1], "type": "not-latency"}, variables={"name": "when"})
+    tests.add("both", response, *named, threshold=0.5, variables={"name": "when"})
+    assert {name: verdict.passed for name, verdict in tests.verdicts().items()} == {
+        "text": True, "slow": False, "not": True, "both": True
+    }  # fmt: skip
+
+
 def test_tests_with_other_tools_share_a_grader_of_trajectories(tests: PromptfooTests) -> None:
     for tools in (["search"], ["search", "book"]):
         case = tests.map({"type": "trajectory:tool-used", "value": tools})

@@ -183,7 +183,7 @@ class Columns:
     def _new(self, base: str) -> str:
         if len(self._columns) >= MAX_COLUMNS:
             raise NotMappedError(f"needs a grader of its own, and the suite has {MAX_COLUMNS}; split the source")
-        plain = re.sub(r"\W+", "_", base, flags=re.ASCII).strip("_").lower()[:_MAX_NAME] or "metric"
+        plain = re.sub(r"\W+", "_", base).strip("_").lower()[:_MAX_NAME] or "metric"
         name, number = plain, 1
         while name in self._columns:
             number += 1
@@ -363,7 +363,7 @@ def _number(value: float) -> float:
 
 def _quoted(name: str) -> str:
     """A grader in a formula."""
-    return name if name.isidentifier() and not iskeyword(name) else f"'{name}'"
+    return name if name.isascii() and name.isidentifier() and not iskeyword(name) else f"'{name}'"
 
 
 def _is_check(entry: Entry | EntrySet) -> bool:

@@ -9,7 +9,7 @@ from math import floor
 from gradeline.graders.case_values import is_reference
 from gradeline.importers.promptfoo_expressions import NotTranslatedError
 from gradeline.importers.promptfoo_files import FileReferenceError, parse_data
-from gradeline.importers.promptfoo_javascript import re2_pattern
+from gradeline.importers.promptfoo_patterns import re2_pattern
 from gradeline.importers.promptfoo_types import Assertion, NotMappedError, RuleCheck, Scope, number_of, number_text
 from gradeline.model import quote
 
