@@ -162,7 +162,17 @@ def test_the_nearest_of_several_texts_counts(tests: PromptfooTests, models: Mode
         (None, {"provider": "openai", "model": "gpt-4.1"}),
         ("openai:gpt-4o", {"provider": "openai", "model": "gpt-4o"}),
         ("anthropic:messages:claude-sonnet-4-5", {"provider": "anthropic", "model": "claude-sonnet-4-5"}),
-        ("vertex:gemini-2.5-pro", {"provider": "google", "model": "gemini-2.5-pro"}),
+        ("vertex:gemini-2.5-pro", {"provider": "gemini", "model": "gemini-2.5-pro"}),
+        ("openai:responses:gpt-5", {"provider": "openai_responses", "model": "gpt-5"}),
+        (
+            "groq:llama-3.3-70b",
+            {
+                "provider": "openai",
+                "model": "llama-3.3-70b",
+                "base_url": "https://api.groq.com/openai/v1",
+                "api_key_env": "GROQ_API_KEY",
+            },
+        ),
         (
             {"id": "openai:gpt-4o", "config": {"temperature": 0, "apiKey": "sk-secret", "apiKeyEnvar": "TEAM_KEY"}},
             {"provider": "openai", "model": "gpt-4o", "temperature": 0, "api_key_env": "TEAM_KEY"},
@@ -188,6 +198,13 @@ def test_a_prompt_with_variables_of_tests_is_one_grader(tests: PromptfooTests, m
         name for name in ("cat", "dog") if not any(f"Names a {name}? {{score: 1}}" in seen for seen in models.prompts)
     ] == []
     assert all(ANSWER in seen for seen in models.prompts)
+
+
+@pytest.mark.parametrize("provider", ["azure:gpt-4o", "openai:codex-sdk", "openai:", {"id": "file://judge.js"}, 5])
+def test_a_judge_that_gradeline_does_not_have_is_reported(tests: PromptfooTests, provider: object) -> None:
+    tests.map({"type": "llm-rubric", "value": "Is short"}, options={"provider": provider})
+    (note,) = tests.notes(State.NOT_MAPPED)
+    assert note.endswith("; write provider, model and base_url of a judge")
 
 
 def test_two_judges_are_two_graders_of_checks(tests: PromptfooTests) -> None:

@@ -6,6 +6,12 @@ import json
 from collections.abc import Callable, Mapping
 
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
+from gradeline.importers.promptfoo_providers import (
+    CHAT_APIS,
+    CHAT_PROVIDERS,
+    COMPATIBLE_PROVIDERS,
+    NOT_CHAT,
+)
 from gradeline.importers.promptfoo_rules import texts_of
 from gradeline.importers.promptfoo_templates import TemplateError, parse_template
 from gradeline.importers.promptfoo_types import (
@@ -24,13 +30,6 @@ from gradeline.model import quote
 
 _OWN_PROMPT = "the judge gets gradeline's prompt, and a reply without a score is an error"
 _MAX_TEXTS = 10
-_JUDGES = {
-    "openai": "openai",
-    "anthropic": "anthropic",
-    "google": "google",
-    "vertex": "google",
-    "ollama": "ollama",
-}
 DEFAULT_JUDGE = "gpt-4.1"
 _DEFAULT_EMBEDDING = "text-embedding-3-large"
 CRITERION = "Does the submission meet this criterion?\n\n{ground_truth}\n\nScore 1.0 if it does, 0.0 if it does not."
@@ -91,11 +90,20 @@ def judge_options(written: object) -> dict[str, object]:
     named = written.get("id") if isinstance(written, Mapping) else written
     if named is None:
         return {"provider": "openai", "model": DEFAULT_JUDGE}
-    provider, _, model = (named if isinstance(named, str) else "").partition(":")
-    model = model.removeprefix("chat:").removeprefix("responses:").removeprefix("messages:")
-    if provider not in _JUDGES or not model:
+    head, _, rest = (named if isinstance(named, str) else "").partition(":")
+    api, _, after = rest.partition(":")
+    compatible = COMPATIBLE_PROVIDERS.get(head)
+    provider = "openai" if compatible is not None else CHAT_PROVIDERS.get(head)
+    model = (after if api in CHAT_APIS else rest) or (options.get("model") if isinstance(options, Mapping) else None)
+    if provider is None or api in NOT_CHAT or not isinstance(model, str):
         raise NotMappedError(f"is judged by {quote(named, 60)}; write provider, model and base_url of a judge")
-    judge: dict[str, object] = {"provider": _JUDGES[provider], "model": model, **_endpoint(options)}
+    judge: dict[str, object] = {"provider": provider, "model": model}
+    if provider == "openai" and api == "responses":
+        judge["provider"] = "openai_responses"
+    if compatible is not None:
+        judge["base_url"] = compatible.base_url
+        judge |= {} if compatible.key is None else {"api_key_env": compatible.key}
+    judge |= _endpoint(options)
     temperature = options.get("temperature") if isinstance(options, Mapping) else None
     if isinstance(temperature, int | float) and not isinstance(temperature, bool):
         judge["temperature"] = temperature

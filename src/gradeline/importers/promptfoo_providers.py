@@ -250,7 +250,7 @@ class _Compatible(NamedTuple):
     key: str | None
 
 
-_COMPATIBLE: Mapping[str, _Compatible] = {
+COMPATIBLE_PROVIDERS: Mapping[str, _Compatible] = {
     "cerebras": _Compatible("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "deepseek": _Compatible("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
     "fireworks": _Compatible("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
@@ -262,7 +262,8 @@ _COMPATIBLE: Mapping[str, _Compatible] = {
     "togetherai": _Compatible("https://api.together.xyz/v1", "TOGETHER_API_KEY"),
     "xai": _Compatible("https://api.x.ai/v1", "XAI_API_KEY"),
 }
-_CHAT = {
+"""The first part of a provider's id, for servers with OpenAI's API."""
+CHAT_PROVIDERS = {
     "openai": "openai",
     "anthropic": "anthropic",
     "google": "gemini",
@@ -271,13 +272,16 @@ _CHAT = {
     "ollama": "ollama",
     "vllm": "vllm",
 }
-_APIS = frozenset(("chat", "responses", "messages"))
-_NOT_CHAT = frozenset(
+"""The first part of a provider's id, and gradeline's name of it."""
+CHAT_APIS = frozenset(("chat", "responses", "messages"))
+"""The second part of the id of a chat model, before the model."""
+NOT_CHAT = frozenset(
     """
     agents assistant chatkit claude-agent-sdk codex codex-app-server codex-sdk completion embedding embeddings image
     live moderation realtime speech transcription video
     """.split()  # noqa: SIM905
 )
+"""The second part of an id that names no chat model."""
 _OPTIONS = {
     "max_completion_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
@@ -337,7 +341,7 @@ class _Builder:
             target = self._program(rest)
         elif head == "python" or ident.startswith(SCHEME) or is_code(FileReference.of(ident)):
             target = self._file(FileReference.of(ident.removeprefix("python:")))
-        elif head in _CHAT or head in _COMPATIBLE:
+        elif head in CHAT_PROVIDERS or head in COMPATIBLE_PROVIDERS:
             target = self._chat(head, rest)
         else:
             raise NoTargetError
@@ -365,16 +369,16 @@ class _Builder:
 
     def _chat(self, head: str, rest: str) -> dict[str, object]:
         first, _, after = rest.partition(":")
-        if first in _NOT_CHAT:
+        if first in NOT_CHAT:
             raise NoTargetError
-        api, model = (first, after) if first in _APIS else ("chat", rest)
+        api, model = (first, after) if first in CHAT_APIS else ("chat", rest)
         model = model or str(self._config.get("model") or self._config.get("modelName") or "")
         if not model:
             raise NoTargetError("it names no model; write the target in the suite")
-        target: dict[str, object] = {"kind": _CHAT.get(head, "openai"), "model": self._text(model)}
+        target: dict[str, object] = {"kind": CHAT_PROVIDERS.get(head, "openai"), "model": self._text(model)}
         if target["kind"] == "openai" and api == "responses":
             target["api"] = "responses"
-        if (compatible := _COMPATIBLE.get(head)) is not None:
+        if (compatible := COMPATIBLE_PROVIDERS.get(head)) is not None:
             target["base_url"] = compatible.base_url
             if compatible.key is not None:
                 target["api_key"] = f"${{{compatible.key}}}"
@@ -410,7 +414,7 @@ class _Builder:
         elif key in ("apiBaseUrl", "apiHost", "baseUrl"):
             text = self._text(value)
             target["base_url"] = text if key != "apiHost" else f"https://{text}{'/v1' if head == 'openai' else ''}"
-            if "api_key" not in target and _CHAT.get(head) in ("openai", "anthropic", "gemini"):
+            if "api_key" not in target and CHAT_PROVIDERS.get(head) in ("openai", "anthropic", "gemini"):
                 target["api_key"] = f"${{{'GEMINI' if head == 'google' else head.upper()}_API_KEY}}"
         elif key == "apiKeyEnvar":
             target["api_key"] = f"${{{value}}}"
