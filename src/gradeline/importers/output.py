@@ -105,10 +105,10 @@ class ImportedRun(Struct, frozen=True, kw_only=True):
 
 
 class _SuiteDumper(yaml.SafeDumper):
-    """Writes the line breaks of YAML 1.1, which suites may not contain, as escapes."""
+    """Writes texts of several lines as blocks, and line breaks of YAML 1.1, which suites may not have, as escapes."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        style = '"' if _LINE_BREAKS.search(data) else None
+        style = '"' if _LINE_BREAKS.search(data) else "|" if "\n" in data else None
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
@@ -255,17 +255,6 @@ class ImportOutput:
         shutil.rmtree(self._partial, ignore_errors=True)
         for run in self.runs:
             self._storage().delete_run(run.id)
-
-
-class _SuiteDumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, which people can read and edit."""
-
-
-def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
-
-
-_SuiteDumper.add_representer(str, _text)
 
 
 class _LabelBatch:

@@ -171,6 +171,11 @@ class TestPrompts:
             {"name": "prompt-2", "text": "Long: {{input}}"},
         ]
 
+    def test_long_prompts_are_blocks_that_people_can_edit(self, imported: Import) -> None:
+        _, suite, _ = imported(prompts=["First line.\n\nSecond: {{q}}\n"], providers=["openai:m"])
+        assert suite["target"]["prompt"] == "First line.\n\nSecond: {{input}}\n"
+        assert "  prompt: |\n    First line.\n\n    Second: {{input}}\n" in Path("out/suite.yaml").read_text()
+
     def test_messages_keep_their_question(self, imported: Import) -> None:
         messages = [{"role": "system", "content": "Be {{tone}}"}, {"role": "user", "content": "Say {{q}}"}]
         _, suite, _ = imported(prompts=[json.dumps(messages)], providers=["anthropic:messages:m"])
