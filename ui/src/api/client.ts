@@ -2,6 +2,7 @@ import { ApiError } from "./error.ts";
 import { apiUrl, request, requestText, type Query } from "./request.ts";
 import { session } from "./session.ts";
 import type {
+  BaselinePage,
   CaseHistory,
   Comparison,
   Evaluation,
@@ -12,6 +13,7 @@ import type {
   GraderCollection,
   Histograms,
   Label,
+  NamedBaseline,
   NewEvaluation,
   NewLabel,
   PreviewGrader,
@@ -78,6 +80,11 @@ export const api = {
   regrade: (id: string, graders: GraderChoice[]) =>
     request<Evaluation>("POST", `evaluations/${encode(id)}/regrade`, { body: { grader_ids: graders } }),
   deleteRun: (id: string) => request<void>("DELETE", `evaluations/${encode(id)}`),
+  baselines: (signal?: AbortSignal) => get<BaselinePage>("baselines", { limit: 1000 }, signal),
+  setBaseline: (name: string, run: string) =>
+    request<NamedBaseline>("PUT", `baselines/${encode(name)}`, { body: { evaluation_id: run } }),
+  clearBaseline: ({ name, suite }: NamedBaseline) =>
+    request<void>("DELETE", `baselines/${encode(name)}`, { query: { suite } }),
   runSuite: (id: string) => requestText(`evaluations/${encode(id)}/suite`),
   results: (id: string, query: Query, signal?: AbortSignal) =>
     get<ResultPage>(`evaluations/${encode(id)}/results`, query, signal),

@@ -67,6 +67,9 @@ export type Evaluation = Omit<Schemas["Evaluation"], "status" | "target" | "verd
   stopped?: { look: number; n: number; of: number } | null;
 };
 
+export type NamedBaseline = Schemas["NamedBaseline"];
+export type BaselinePage = Schemas["BaselinePage"];
+
 /** Estimated size of a run in the store, without indexes. */
 export interface RunStorage {
   rows: number;

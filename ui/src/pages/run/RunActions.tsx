@@ -18,6 +18,7 @@ import {
   useGraders,
   useRunGraders,
 } from "../evaluate/GraderChooser.tsx";
+import { SetBaselineDialog } from "./Baselines.tsx";
 
 const FORMATS = [
   ["JSON", "json"],
@@ -30,7 +31,7 @@ const FORMATS = [
 
 /** The actions available for a run in its current state. */
 export function RunActions({ run, failed }: { run: Evaluation; failed: number }) {
-  const [dialog, setDialog] = useState<"delete" | "regrade" | "other cases" | null>(null);
+  const [dialog, setDialog] = useState<"delete" | "regrade" | "other cases" | "baseline" | null>(null);
   const queries = useQueryClient();
   const navigate = useNavigate();
   const act = useMutation({
@@ -92,6 +93,9 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
         <Menu
           label="More actions"
           items={[
+            ...(run.status === "completed"
+              ? [{ label: "Set as baseline…", onSelect: () => setDialog("baseline") }]
+              : []),
             { label: "Copy suite as YAML", onSelect: () => void copySuite(run.id) },
             { label: "Delete run", onSelect: () => setDialog("delete") },
           ]}
@@ -107,6 +111,7 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
       </div>
       {act.error && <ErrorNotice error={act.error} />}
       {remove.error && <ErrorNotice error={remove.error} />}
+      <SetBaselineDialog run={run} open={dialog === "baseline"} onClose={() => setDialog(null)} />
       <RegradeDialog run={run} open={dialog === "regrade"} onClose={() => setDialog(null)} />
       <ConfirmDialog
         open={dialog === "other cases"}

@@ -24,6 +24,7 @@ import {
   targetName,
   variantName,
 } from "../../lib/run.ts";
+import { RunBaselines } from "./Baselines.tsx";
 import { RunActions } from "./RunActions.tsx";
 import { useRunStorage } from "./useRun.ts";
 
@@ -98,6 +99,7 @@ export function RunHeader({
         </div>
       )}
       <dl className="flex flex-wrap gap-x-6 gap-y-1 text-sm">
+        <RunBaselines run={run} />
         <Fact term="Agent" text={targetName(run)} />
         <Fact term="Graders" text={graderNames(run)} />
         <Fact term="Stopped early" text={earlyStopText(run)} />

@@ -13,6 +13,7 @@ import { formatAgo, formatCount, formatDateTime, formatElapsed, formatPercent, f
 import { usePageTitle } from "../../lib/hooks.ts";
 import { graderNames, isInProgress, targetName, runTitle, variantName } from "../../lib/run.ts";
 import { integer, list, oneOf, text, useUrlState } from "../../lib/urlState.ts";
+import { BaselineBadge } from "../run/Baselines.tsx";
 import { CompareBar, PAIR, toggleRun } from "./CompareBar.tsx";
 
 const SIZE = 50;
@@ -190,6 +191,9 @@ function RunRow({ run, chosen, onToggle }: { run: Evaluation } & RunSelection) {
             variant <SafeText text={variantName(run)} />
           </span>
         )}
+        {(run.baselines ?? []).map((name) => (
+          <BaselineBadge key={name} name={name} prefix="baseline " />
+        ))}
         {run.parent && <span className="text-xs text-muted">regrade of {run.parent.slice(0, 8)}</span>}
         <div className="sm:hidden">
           <PassRates run={run} />
