@@ -165,7 +165,7 @@ class Targets:
 
         Without a prompt, a chat model that gets its prompts from the suite.
         """
-        self._plan.environment = provider.environment
+        environment, self._plan.environment = self._plan.environment, provider.environment
         # the same is true of a provider's other prompts
         report = ImportReport("", "") if provider.name in self._reported else self._report
         self._reported.add(provider.name)
@@ -175,6 +175,8 @@ class Targets:
             builder.report_target()
         except (NoTargetError, TemplateError, FileReferenceError) as error:
             found = self._unwritten(provider, str(error))
+        finally:
+            self._plan.environment = environment
         return {**found, **self._pacing(provider, found)}
 
     def _pacing(self, provider: PromptfooProvider, target: Mapping[str, object]) -> dict[str, object]:

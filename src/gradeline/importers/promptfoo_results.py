@@ -27,6 +27,7 @@ from gradeline.importers.promptfoo_rows import (
     all_components,
     component_grade,
     components_of,
+    derived_scores,
     is_number,
     overall_grade,
     provider_of,
@@ -59,7 +60,7 @@ def is_results(source: Source) -> bool:
     """Whether a file has results: the whole document, or a row a line."""
     keys = source.keys
     whole = "results" in keys and ("evalId" in keys or keys >= {"config", "shareableUrl"})
-    old = keys >= {"version", "results", "stats"}
+    old = keys >= {"version", "results", "stats"} and "eval" not in keys
     return whole or old or keys >= _ROW
 
 
@@ -214,6 +215,9 @@ class _ResultsImport:
                     self._report.not_mapped(row.place, item_name("grades of", component.column), note)
                     continue
                 run.graders[component.column] = imported_grader("promptfoo", component.column)
+        for name in derived_scores(row.data):
+            note = "is computed from other scores; write a grader of kind formula"
+            self._report.not_mapped(row.place, item_name("derived metric", name), note)
         self._report.mapped(row.place, "result", "response and grades")
 
     def _run(self, row: ResultRow) -> _Run | None:

@@ -111,6 +111,13 @@ def components_of(row: Mapping[str, Any]) -> Iterator[VerdictOfAssertion]:
         yield VerdictOfAssertion(base if seen[base] == 1 else f"{base}-{seen[base]}", component)
 
 
+def derived_scores(row: Mapping[str, Any]) -> list[str]:
+    """The names of scores that are no metric of an assertion."""
+    named = row.get("namedScores")
+    metrics = {str(_assertion_of(one).get("metric")) for one in all_components(row)}
+    return [str(name) for name in list(named)[:100] if str(name) not in metrics] if isinstance(named, Mapping) else []
+
+
 def component_grade(grader: RunGrader, result: Mapping[str, Any]) -> Grade:
     metadata = result.get("metadata")
     data: dict[str, Any] = {"imported": "promptfoo"}

@@ -206,6 +206,29 @@ def test_lines_that_were_cut_off_are_reported(capsys: pytest.CaptureFixture[str]
     assert "is not JSON" in item["note"]
 
 
+def test_scores_that_are_computed_from_others_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = imported(capsys, [{**ROWS[0], "namedScores": {"tone": 0.8, "total": 1.8}}])
+    assert code == 1
+    assert [one["what"] for one in report["items"] if one["state"] == "not mapped"] == ["derived metric 'total'"]
+
+
+@pytest.mark.parametrize("large", ["response", "prompt", "config"])
+def test_documents_that_are_larger_than_what_detection_reads(
+    capsys: pytest.CaptureFixture[str], project: Path, large: str
+) -> None:
+    data = document()
+    text = "x" * 600_000
+    if large == "response":
+        data["results"]["results"][0]["response"]["output"] = text
+    elif large == "prompt":
+        data["results"]["prompts"][0]["raw"] = text
+    else:
+        data = {"config": {"description": text}, **data}
+    (project / "results.json").write_text(json.dumps(data))
+    code, report = run(capsys, "import", "results.json", "--output", "out")
+    assert (code, report["kind"], len(report["runs"])) == (3, "promptfoo", 2)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
