@@ -55,8 +55,8 @@ def _compare_models(settings: CliSettings, out: Console) -> None:
         out.print("\nIs the difference real?\n")
         print_comparison(settings, compare(storage, small, large))
     out.print(
-        "\nNine cases improved, but they are three questions in three wordings each: with only three clusters, the"
-        " improvement may be chance."
+        "\nNine cases improved, but they are three questions in three wordings each: three clusters of 24, which may be"
+        " chance."
     )
     if not settings.quiet:
         name = program_name()
