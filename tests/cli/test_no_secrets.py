@@ -20,7 +20,8 @@ MODEL_KEY = "sk-planted-model-6f1d2c3b4a59"
 JUDGE_KEY = "sk-planted-judge-0a9b8c7d6e5f"
 AGENT_KEY = "planted/agent+token==77aa"
 STORED_KEY = "planted~stored/secret+5c4d"
-PLANTED = (MODEL_KEY, JUDGE_KEY, AGENT_KEY, STORED_KEY)
+SERVICE_KEY = "gl_planted-service-9d8c7b6a5f4e"
+PLANTED = (MODEL_KEY, JUDGE_KEY, AGENT_KEY, STORED_KEY, SERVICE_KEY)
 WITHOUT_RUNS = {"init", "schema", "graders", "extractors", "demo", "dataset", "import"}
 """Commands that meet no key: they make files, read files of others, or list what there is."""
 SERVERS = {"serve", "keys", "view"}
@@ -56,7 +57,15 @@ graders:
 class _Echo(BaseHTTPRequestHandler):
     """Echoes its credentials: in responses, in errors, in headers."""
 
+    def do_GET(self) -> None:
+        let_in = f"{self.headers.get('Authorization')} {self.headers.get('X-API-Key')} {self.path}"
+        self._reply(400, {"error": {"code": let_in, "message": f"not with {let_in}"}}, let_in)
+
+    do_PUT = do_GET  # noqa: N815
+
     def do_POST(self) -> None:
+        if self.path.startswith("/api/"):
+            return self.do_GET()
         request_body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         let_in = f"{self.headers.get('Authorization')} {self.path}"
         if "fail with it" in request_body:
@@ -101,6 +110,7 @@ class Shell:
     def __call__(self, *arguments: str, stdin: str = "") -> None:
         environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "JUDGE_KEY": JUDGE_KEY, "NO_COLOR": "1"}
         environment |= {"GRADELINE_SECRET_KEY": "a master key of the tests", "STORED_KEY": STORED_KEY}
+        environment["GRADELINE_API_KEY"] = SERVICE_KEY
         environment["GITHUB_STEP_SUMMARY"] = str(self.folder / "summary.md")
         done = run_command(
             [COMMAND, *arguments],
@@ -139,6 +149,8 @@ def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
     shell("compare", "suite.yaml as data", "suite.yaml", "--json")
     shell("compare", "suite.yaml as data", "suite.yaml", "agent.yaml", "--json", "--output", "scores.csv")
     shell("trend", "secrets", "--json")
+    shell("ci", "suite.yaml", "--baseline", "suite.yaml as data")
+    shell("push", "suite.yaml", "--to", url)
     shell("baseline", "set", "main", "suite.yaml")
     shell("baseline", "list", "--json")
     shell("run", "suite.yaml", "--baseline", "main", "--name", "against main")

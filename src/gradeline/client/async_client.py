@@ -25,6 +25,7 @@ from gradeline.client.protocol import (
     Listing,
     ServiceUrl,
     backoff,
+    mask_key,
     require_success,
     retry_delay,
     rewind_body,
@@ -78,6 +79,7 @@ class AsyncClient:
 
     def __init__(self, base_url: str, key: str | None = None, *, timeout_s: float = 60.0) -> None:
         self._service = ServiceUrl.parse(base_url)
+        self._key = key
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._timeout_s = timeout_s
         self._session: ClientSession | None = None
@@ -175,7 +177,7 @@ class AsyncClient:
             try:
                 async with self._open(endpoints.events_request(id, reader.last_id)) as response:
                     if response.status != _OK:
-                        require_success(await _read_response(response))
+                        require_success(await self._read(response))
                         return  # 204: there are no more events
                     async for raw in response.content:
                         event = reader.feed(raw)
@@ -205,7 +207,7 @@ class AsyncClient:
         with atomic_path(destination) as partial:
             async with self._open(endpoints.export_request(id, format)) as response:
                 if response.status != _OK:
-                    require_success(await _read_response(response))
+                    require_success(await self._read(response))
                 with partial.open("wb") as file:
                     async for chunk in response.content.iter_chunked(_CHUNK):
                         file.write(chunk)
@@ -255,7 +257,7 @@ class AsyncClient:
         while True:
             try:
                 async with self._open(call.request) as response:
-                    reply = await _read_response(response)
+                    reply = await self._read(response)
             except ServiceUnreachableError:
                 if not call.request.repeatable or attempt >= 2 or not rewind_body(call.request):
                     raise
@@ -266,6 +268,10 @@ class AsyncClient:
                     return call.read(require_success(reply))
             await sleep(pause or 0.0)
             attempt += 1
+
+    async def _read(self, response: ClientResponse) -> ApiResponse:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return mask_key(ApiResponse(response.status, headers, await response.read()), self._key)
 
     @asynccontextmanager
     async def _open(self, request: ApiRequest) -> AsyncIterator[ClientResponse]:
@@ -306,8 +312,3 @@ def _advance(step: Callable[[], ApiCall[Any]]) -> ApiCall[Any] | _Returned:
         return step()
     except StopIteration as done:
         return _Returned(done.value)
-
-
-async def _read_response(response: ClientResponse) -> ApiResponse:
-    headers = {name.lower(): value for name, value in response.headers.items()}
-    return ApiResponse(response.status, headers, await response.read())

@@ -24,6 +24,7 @@ from gradeline.client.protocol import (
     Listing,
     ServiceUrl,
     backoff,
+    mask_key,
     require_success,
     retry_delay,
     rewind_body,
@@ -85,6 +86,7 @@ class Client:
 
     def __init__(self, base_url: str, key: str | None = None, *, timeout_s: float = 60.0) -> None:
         self._service = ServiceUrl.parse(base_url)
+        self._key = key
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._timeout_s = timeout_s
         self._tls = create_default_context() if self._service.scheme == "https" else None
@@ -169,7 +171,7 @@ class Client:
             try:
                 with self._open(endpoints.events_request(id, reader.last_id)) as response:
                     if response.status != http.client.OK:
-                        require_success(_read_response(response))
+                        require_success(self._read(response))
                         return  # 204: there are no more events
                     while raw := _read_line(response):
                         event = reader.feed(raw)
@@ -202,7 +204,7 @@ class Client:
             partial.open("wb") as file,
         ):
             if response.status != http.client.OK:
-                require_success(_read_response(response))
+                require_success(self._read(response))
             while chunk := _read(response, _CHUNK):
                 file.write(chunk)
         return destination
@@ -253,7 +255,7 @@ class Client:
         while True:
             try:
                 with self._open(call.request) as response:
-                    reply = _read_response(response)
+                    reply = self._read(response)
             except ServiceUnreachableError:
                 if not call.request.repeatable or attempt >= 2 or not rewind_body(call.request):
                     raise
@@ -264,6 +266,10 @@ class Client:
                     return call.read(require_success(reply))
             sleep(pause or 0.0)
             attempt += 1
+
+    def _read(self, response: http.client.HTTPResponse) -> ApiResponse:
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return mask_key(ApiResponse(response.status, headers, _read(response, None)), self._key)
 
     @contextmanager
     def _open(self, request: ApiRequest) -> Iterator[http.client.HTTPResponse]:
@@ -295,11 +301,6 @@ def _network_errors(service: ServiceUrl) -> Iterator[None]:
         yield
     except (OSError, http.client.HTTPException) as error:
         raise ServiceUnreachableError(f"no response from {service.url}: {error or type(error).__name__}") from error
-
-
-def _read_response(response: http.client.HTTPResponse) -> ApiResponse:
-    headers = {name.lower(): value for name, value in response.getheaders()}
-    return ApiResponse(response.status, headers, _read(response, None))
 
 
 def _read(response: http.client.HTTPResponse, size: int | None) -> bytes:

@@ -161,6 +161,17 @@ def drop_values(fields: Mapping[str, object], *dropped: object) -> dict[str, obj
     return {name: value for name, value in fields.items() if not any(value is one for one in dropped)}
 
 
+def mask_key(response: ApiResponse, key: str | None) -> ApiResponse:
+    """The response without the client's own key, which what answers may quote in its errors."""
+    if key is None or (response.status < 300 and key.encode() not in response.body):
+        return response
+    from gradeline.model.secrets import Mask  # not needed for a response that is as it should be
+
+    mask = Mask([key])
+    headers = {name: mask.text(value) for name, value in response.headers.items()}
+    return ApiResponse(response.status, headers, mask.body(response.body))
+
+
 def require_success(response: ApiResponse) -> ApiResponse:
     """The response if it is a success; else raises its `ApiError`."""
     if 200 <= response.status < 300:
