@@ -197,7 +197,11 @@ class MatrixRow(NamedTuple):
 
 def find_pair(storage: Storage, baseline: str, candidate: str, suite: str | None = None) -> list[Run]:
     """The two runs of a comparison; the name of a baseline is one of ``suite``, else of the candidate's suite."""
-    second = storage.find_run(candidate, suite)
+    try:
+        second = storage.find_run(candidate, suite)
+    except ConfigError:
+        storage.find_run(baseline, suite)  # if both are unknown, the first is reported
+        raise
     return [storage.find_run(baseline, suite or second.suite), second]
 
 
