@@ -173,7 +173,11 @@ class TestInvalidUsage:
         ("source", "function", "message"),
         [
             ("def f(sample, submission): return 1", "f", "add @grader above def f"),
-            ("from gradeline import grader\n@grader\ndef f(output): return 1", "f", "def f(sample, submission)"),
+            (
+                "from gradeline import grader\n@grader\ndef f(output): return 1",
+                "f",
+                "it must take (sample, submission), (sample, submission, response) or (ctx); write `def f(ctx)",
+            ),
             ("def f(:\n", "f", "graders.py:1: SyntaxError"),
             ("import no_such_package", "f", "no module named 'no_such_package'"),
             ("import sys; sys.exit(3)", "f", "SystemExit: 3; a file must not exit while it loads"),

@@ -115,7 +115,9 @@ def test_prune_previews_before_deleting(store: str, tmp_path: Path) -> None:
     rules = ("--keep", "0", "--store", store)
     preview = run(tmp_path, "prune", *rules, "--dry-run", "--json").json
     assert {one["name"]: one["deleted"] for one in preview["runs"]} == {"again": True, "run 1": True, "run 0": False}
-    assert next(one["reason"] for one in preview["runs"] if one["name"] == "run 0") == "it has labels"
+    assert (
+        next(one["reason"] for one in preview["runs"] if one["name"] == "run 0") == "it is the baseline 'main' of 's'"
+    )
     assert len(run(tmp_path, "usage", "--store", store, "--json").json["runs"]) == 3
     done = run(tmp_path, "prune", *rules)
     assert done.code == 0

@@ -435,7 +435,8 @@ class TestTheGraderDecorator:
         assert result.error is not None
         assert (result.error.type, result.error.message, result.error.fault) == (
             "bad_reply",
-            "my_function returned None (NoneType); return GradeResult(score=...)",
+            "my_function returned None (NoneType); "
+            'return a GradeResult, a bool, a number from 0 to 1, or a dict such as {"score": 0.5}',
             "grader",
         )
 
@@ -519,7 +520,8 @@ class TestUsingCustomGraders:
         assert result.error is not None
         assert (result.error.type, result.error.message) == (
             "bad_reply",
-            "my_grader returned None (NoneType); return GradeResult(score=...)",
+            "my_grader returned None (NoneType); "
+            'return a GradeResult, a bool, a number from 0 to 1, or a dict such as {"score": 0.5}',
         )
 
     @pytest.mark.parametrize("reference", ["custom_evaluators:my_grader", "custom_evaluators.py:my_grader"])

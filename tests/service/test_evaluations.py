@@ -88,6 +88,7 @@ class TestStarting:
             "error_message": None,
             "group": None,
             "parent": None,
+            "baselines": [],
             "verdict": None,
             "comparison": None,
         }

@@ -435,7 +435,7 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("setup", "message"),
         [
-            ("setup.py:prepare", "prepare(a, b) cannot set up a suite: it must take (client) or ()"),
+            ("setup.py:prepare", "prepare(a, b) cannot set up a suite: it must take (client), (), "),
             ("setup.py:number", "'number' is of type int, not a function"),
             ("setup.py:marked", "'marked' is marked @grader, not @suite_setup"),
             ("setup.py:absent", "no suite_setup named 'absent' in setup.py"),

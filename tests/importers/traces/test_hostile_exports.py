@@ -30,10 +30,13 @@ TRACES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 """A trace of each tool."""
 LIMIT = """
-import resource, sys
+import sys
+from pathlib import Path
 from gradeline.cli.commands import run_command
 code = run_command(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
+status = Path("/proc/self/status").read_text().splitlines()
+peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))  # ru_maxrss includes the parent's
+print(peak // 1024, file=sys.stderr)
 sys.exit(code)
 """
 
