@@ -31,6 +31,7 @@ class NoTargetError(Exception):
 
 _ARROW = re.compile(r"\s*(?:async\s+)?\(?\s*(?P<first>\w+)?(?:\s*,\s*\w+)*\s*\)?\s*=>\s*(?P<body>.+)", re.DOTALL)
 _RETURN = re.compile(r"\{?\s*return\s+(?P<body>[^;]+?)\s*;?\s*\}?", re.DOTALL)
+_QUERY_SECRET = re.compile(r"(?P<mark>[?&])(?P<name>[^=&#?{}]{1,100})=(?P<value>[^&#]*+)")
 _READ_HTTP = frozenset(
     """
     url method headers body queryParams transformResponse responseParser maxRetries timeoutMs
@@ -58,6 +59,7 @@ class HttpReader:
         self._plan = plan
         self._prompt = prompt
         self._report = report
+        self._secret: Callable[[str, object, str], str] = lambda name, *_: f"${{{name}}}"
         self.differs = ""
 
     def target(
@@ -71,13 +73,15 @@ class HttpReader:
         url = str(config.get("url") or self._id)
         body = config.get("body")
         method = str(config.get("method") or ("POST" if body is not None else "GET")).upper()
-        target: dict[str, object] = {"kind": "http", "url": self._filled(url), "method": method}
+        url = _QUERY_SECRET.sub(lambda found: self._query_secret(found, secret), self._filled(url))
+        target: dict[str, object] = {"kind": "http", "url": url, "method": method}
         headers = config.get("headers")
         if isinstance(headers, Mapping):
             target["headers"] = {str(name): header(str(name), value) for name, value in headers.items()}
         if isinstance(config.get("queryParams"), Mapping):
             self._add_query(target, config["queryParams"], secret)
         if body is not None:
+            self._secret = secret
             target["request"] = self._body(body)
         elif method not in ("GET", "HEAD", "DELETE", "OPTIONS"):
             target["request"] = {}
@@ -119,7 +123,7 @@ class HttpReader:
         if depth > 50:
             raise NoTargetError("its body is nested more than 50 levels deep; write the target in the suite")
         if isinstance(value, Mapping):
-            return {self._filled(str(key)): self._tree(item, depth + 1) for key, item in value.items()}
+            return {self._filled(str(key)): self._entry(str(key), item, depth) for key, item in value.items()}
         if isinstance(value, list):
             return [self._tree(item, depth + 1) for item in value]
         if not isinstance(value, str):
@@ -128,6 +132,19 @@ class HttpReader:
             return self._plan.messages(self._prompt) or self._plan.text(self._prompt)
         dumped = re.fullmatch(r"\{\{\s*(\w+)\s*\|\s*(?:dump|tojson)\s*(?:\|\s*safe\s*)?\}\}", value.strip())
         return self._filled(f"{{{{{dumped[1]}}}}}" if dumped else value)
+
+    def _entry(self, key: str, value: object, depth: int) -> object:
+        """A value of a mapping; one that is written out under the name of a secret is not copied."""
+        if isinstance(value, str) and "{{" not in value and is_secret_name(key):
+            return self._secret(key, value, key)
+        return self._tree(value, depth + 1)
+
+    @staticmethod
+    def _query_secret(found: re.Match[str], secret: Callable[[str, object, str], str]) -> str:
+        name, value = found["name"], found["value"]
+        if "{{" in value or "${" in value or not is_secret_name(name):
+            return found[0]
+        return f"{found['mark']}{name}={secret(name, value, name)}"
 
     def _response(self) -> dict[str, object] | None:
         """The paths of the response; None for those that a target has by default."""
@@ -166,6 +183,15 @@ _HTTP_NOTES: Mapping[str, str] = {
 
 def _text_of(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def without_secrets_in_url(text: str) -> str:
+    """A text that may be a URL, without the values of its query whose names denote secrets."""
+    return _QUERY_SECRET.sub(lambda found: found[0] if not is_secret_name(found["name"]) else _masked(found), text)
+
+
+def _masked(found: re.Match[str]) -> str:
+    return f"{found['mark']}{found['name']}=***"
 
 
 def response_path(code: str) -> str | None:

@@ -21,7 +21,7 @@ from gradeline.importers.promptfoo_config import (
     run_option,
 )
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
-from gradeline.importers.promptfoo_http import HttpReader, NoTargetError
+from gradeline.importers.promptfoo_http import HttpReader, NoTargetError, without_secrets_in_url
 from gradeline.importers.promptfoo_prompts import PromptfooPrompt, PromptPlan, unique_name
 from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.importers.report import ImportReport, item_name
@@ -54,6 +54,11 @@ class PromptfooProvider(NamedTuple):
     environment: Mapping[str, object]
     place: str
 
+    @property
+    def shown(self) -> str:
+        """The id without secrets."""
+        return without_secrets_in_url(self.id)
+
     def gets(self, prompt: PromptfooPrompt) -> bool:
         """Whether the prompt is sent to this provider."""
         if self.prompts is None:
@@ -83,7 +88,7 @@ def read_providers(config: PromptfooConfig, report: ImportReport) -> list[Prompt
             continue
         provider = _provider(place, entry, names, config, report)
         if provider is not None:
-            names.add(provider.name)
+            names.add(_identifier(provider.name))
             found.append(provider)
     return found
 
@@ -121,7 +126,8 @@ def _provider(
         ((ident, options),) = entry.items()
         entry = {**(options if isinstance(options, Mapping) else {}), "id": ident}
     if not isinstance(entry, Mapping) or not isinstance(entry.get("id"), str) or not entry["id"].strip():
-        report.not_mapped(place, "provider", f"is {quote(entry, 60)}; write its id, such as openai:MODEL")
+        shown = quote(_without_secrets(entry), 60)
+        report.not_mapped(place, "provider", f"is {shown}; write its id, such as openai:MODEL")
         return None
     for key in entry.keys() - _KEYS:
         if key != "inputs" or entry[key]:
@@ -135,7 +141,11 @@ def _provider(
     label = str(entry["label"]) if entry.get("label") else None
     own = entry.get("env")
     prompts = entry.get("prompts")
-    name = unique_name((label or entry["id"]).removeprefix(SCHEME), names, "target")
+    base = without_secrets_in_url((label or entry["id"]).removeprefix(SCHEME))
+    name, number = unique_name(base, set(), "target"), 1
+    while _identifier(name) in names:
+        number += 1
+        name = unique_name(f"{base[:50]}-{number}", set(), "target")
     return PromptfooProvider(
         name=name,
         id=entry["id"].strip(),
@@ -215,8 +225,8 @@ class Targets:
     def _unwritten(self, provider: PromptfooProvider, why: str) -> dict[str, object]:
         place = f"{FOLDER}/{_identifier(provider.name)}.py"
         why = why or _NO_TARGET.format(place=place)
-        self._report.not_mapped(provider.place, item_name("provider", provider.id), why)
-        message = json.dumps(f"the provider {provider.id} of promptfoo was not translated: write the call here")
+        self._report.not_mapped(provider.place, item_name("provider", provider.shown), why)
+        message = json.dumps(f"the provider {provider.shown} of promptfoo was not translated: write the call here")
         self.files[place] = (
             f'"""The call of an agent, to be written."""\n\n\ndef answer(input, sample):\n'
             f"    raise NotImplementedError({message})\n"
@@ -327,7 +337,7 @@ class _Builder:
         self._report = report
         self._code = code
         self._config = {**provider.config, **(prompt.config if prompt else {})}
-        self._what = item_name("provider", provider.id)
+        self._what = item_name("provider", provider.shown)
         self._became = self._differs = ""
 
     def build(self) -> dict[str, object]:
@@ -398,7 +408,7 @@ class _Builder:
                 value = load_value(written, self._source.folder)
                 if not self._chat_option(target, params, key, value, head):
                     if key in _PARAMS:
-                        params[key] = value
+                        params[key] = _without_secrets(value)
                     elif key not in _NO_EFFECT and value not in (None, [], {}, False):
                         why = "is not translated; if it is a parameter of the request, write it under params"
                         self._dropped(key, why)
@@ -431,7 +441,7 @@ class _Builder:
         elif key in ("response_format", "responseSchema", "response_schema"):
             self._response_format(target, params, value)
         elif key == "passthrough" and isinstance(value, Mapping):
-            params.update(value)
+            params.update(_without_secrets(value))
         elif key == "maxRetries" and isinstance(value, int):
             target["retries"] = min(100, max(0, value))
         else:
@@ -467,12 +477,15 @@ class _Builder:
         self._report.approximated(self._provider.place, item_name("secret", what), f"${{{name}}}", differs)
         return f"${{{name}}}"
 
+    def _own_secret(self, name: str, value: object, what: str) -> str:
+        return self._secret(f"{self._provider.name}_{name}", value, what)
+
     def _header(self, name: str, value: object) -> str:
         if not is_secret_name(name):
             return self._text(value)
         text = value if isinstance(value, str) else json.dumps(value)
         scheme = re.match(r"(Bearer|Basic|Token)\s+", text)
-        secret = self._secret(f"{self._provider.name}_{name}", text, name)
+        secret = self._own_secret(name, text, name)
         return secret if not scheme or secret.startswith(scheme[0]) else f"{scheme[0]}{secret}"
 
     def _needed(self) -> PromptfooPrompt:
@@ -518,7 +531,7 @@ class _Builder:
     def _user_file(self, reference: FileReference) -> str:
         """Copy a file of the user into the folder; returns its name there."""
         text = self._source.folder.text(reference)
-        name = re.sub(r"[^\w.-]+", "_", reference.path.removeprefix("./"), flags=re.ASCII).lstrip(".")
+        name = self._source.folder.path(reference).relative_to(self._source.folder.root).as_posix()
         self._code[f"{FOLDER}/files/{name}"] = text
         return name
 
@@ -527,7 +540,7 @@ class _Builder:
         text = self._source.folder.text(reference)
         is_module = reference.suffix == ".mjs" or re.search(r"^\s*(?:export|import)\b(?!\s*\()", text, re.MULTILINE)
         name = self._user_file(reference)
-        kept = f"{name.rpartition('.')[0]}{'.mjs' if is_module else '.cjs'}"
+        kept = f"{name.removesuffix(reference.suffix)}{'.mjs' if is_module else '.cjs'}"
         self._code[f"{FOLDER}/files/{kept}"] = self._code.pop(f"{FOLDER}/files/{name}")
         options = {"id": self._provider.id, "label": self._provider.label, "config": _without_secrets(self._config)}
         settings = {"path": f"./files/{kept}", "options": options, "function": reference.function}
@@ -563,7 +576,7 @@ class _Builder:
     def _http(self, config: Mapping[str, Any]) -> dict[str, object]:
         one = self._provider
         reader = HttpReader(one.id, one.place, one.transform, config, self._plan, self._needed(), self._report)
-        target = reader.target(self._header, self._secret)
+        target = reader.target(self._header, self._own_secret)
         self._mapped("target http", reader.differs)
         return target
 

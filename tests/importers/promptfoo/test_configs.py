@@ -275,6 +275,45 @@ class TestProviders:
             },
         )
 
+    def test_secrets_are_never_copied(self, imported: Import, capsys: pytest.CaptureFixture[str]) -> None:
+        secret = "s3cr3t-value"
+        agent = {
+            "url": f"https://agent.example.com/a?api_key={secret}&q={{{{q}}}}",
+            "headers": {"Cookie": secret, "Authorization": f"Basic {secret}"},
+            "queryParams": {"access_token": secret},
+            "body": {"auth": {"password": secret}, "q": "{{q}}", "token": "{{q}}"},
+        }
+        options = {"apiKey": secret, "passthrough": {"api_key": secret, "a": 1}, "headers": {"X-Api-Key": secret}}
+        code, suite, _ = imported(
+            env={"SOME_TOKEN": secret},
+            providers=[
+                {"id": "https", "label": "web", "config": agent},
+                {"id": f"https://agent.example.com/b?api_key={secret}", "config": {"body": {"q": "{{q}}"}}},
+                {"id": "openai:m", "config": options, "env": {"OTHER_KEY": secret}},
+                {"id": "file://files/agent.py", "config": options},
+                {"id": "bedrock:x", "config": options},
+                {"config": options, "label": "none"},
+            ],
+        )
+        written = "".join(path.read_text() for path in Path("out").rglob("*") if path.is_file())
+        output = capsys.readouterr()
+        assert code == 1
+        assert secret not in written + output.out + output.err
+        assert suite["variants"][0]["set"]["target"]["request"] == {
+            "auth": {"password": "${WEB_PASSWORD}"},
+            "q": "{{input}}",
+            "token": "{{input}}",
+        }
+        assert (
+            suite["variants"][0]["set"]["target"]["url"]
+            == "https://agent.example.com/a?api_key=${WEB_API_KEY}&q={{input}}"
+        )
+
+    def test_providers_with_similar_names_have_files_of_their_own(self, imported: Import) -> None:
+        _, suite, _ = imported(providers=["bedrock:a.b", "bedrock:a-b", {"id": "bedrock:c", "label": "bedrock a_b"}])
+        functions = [one["set"]["target"]["function"] for one in suite["variants"]]
+        assert len(set(functions)) == 3
+
     def test_a_provider_without_a_target_is_a_function_to_be_written(self, imported: Import) -> None:
         code, suite, _ = imported(providers=["bedrock:some.model"])
         assert (code, suite["target"]["function"]) == (1, "targets/bedrock_some_model.py:answer")
