@@ -132,6 +132,18 @@ def test_a_threshold_replaces_the_verdicts_of_its_assertions(tests: PromptfooTes
     }
 
 
+def test_tests_with_a_threshold_share_graders_whatever_they_assert_about_the_text(tests: PromptfooTests) -> None:
+    for number in range(30):
+        text = f"text {number}"
+        response = Response(text=text, latency_ms=9)
+        tests.add(text, response, {"type": "equals", "value": text}, {**CONTAINS, "weight": 2}, LONG, threshold=0.25)
+    assert {verdict[:2] for verdict in tests.verdicts().values()} == {(True, 0.25)}
+    assert list(tests.mapper.graders) == ["checks_measured", "latency", "test"]
+    assert tests.mapper.graders["test"] == {
+        "kind": "formula", "formula": "min(1, (3 * checks_measured + latency) / 4)", "pass_threshold": 0.25
+    }  # fmt: skip
+
+
 def test_a_set_has_a_weight_a_threshold_and_a_metric(tests: PromptfooTests) -> None:
     wrong = {"type": "equals", "value": "x"}
     slow = Response(text="Paris", latency_ms=9)
@@ -198,6 +210,16 @@ def test_what_has_no_counterpart_is_reported_and_the_rest_is_mapped(
     assert len(case.checks) == 1
     assert len(tests.notes(State.NOT_MAPPED)) == 1
     assert tests.notes(State.NOT_MAPPED)[0].startswith(note)
+
+
+def test_every_type_is_in_the_documentation() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "from-promptfoo.md"
+    section = page.read_text(encoding="utf-8").partition("\n## Assertions\n")[2].partition("\n### ")[0]
+    assert [kind for kind in sorted(TYPES | SPECIAL_TYPES) if f"`{kind}`" not in section] == []
+    dropped = [line for line in section.split("\n") if "| not mapped |" in line]
+    assert {
+        kind for kind in TYPES if any(f"`{kind}`" in line.split(" | ")[0] for line in dropped)
+    } == TYPES - CLAIMED_TYPES
 
 
 def test_every_type_is_mapped_or_has_a_note_that_says_what_to_do(tests: PromptfooTests) -> None:

@@ -138,10 +138,13 @@ class AssertionMapper:
         entries = reader.entries(assertions)
         least = self._threshold(place, threshold)
         try:
-            return MappedCase(*self._columns.case(entries, scope, least))
+            case = self._columns.case(entries, scope, least)
         except NotMappedError as error:
             self._report.not_mapped(place, "test", f"{error}; none of its assertions is part of the suite")
             return MappedCase([], {})
+        for name, why in case.lost:
+            self._report.not_mapped(place, item_name("assertion", name), why)
+        return MappedCase(case.checks, case.metadata)
 
     def _threshold(self, place: str, threshold: float | None) -> float | None:
         """The score from which a test passes; None where promptfoo ignores it."""

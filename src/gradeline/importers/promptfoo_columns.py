@@ -66,11 +66,23 @@ class EntrySet(NamedTuple):
     threshold: float | None = None
 
     @property
+    def name(self) -> str:
+        return "assert-set"
+
+    @property
     def is_rules(self) -> bool:
         """True if all of it can be one check."""
         weights = [entry.weight for entry in self.entries]
         measured = self.threshold is None and any(entry.metric for entry in self.entries)
         return any(weights) and not measured and all(isinstance(entry.outcome, RuleCheck) for entry in self.entries)
+
+
+class ColumnsOfCase(NamedTuple):
+    """What a test became; ``lost`` are the assertions for which there is no grader, with the reason."""
+
+    checks: list[dict[str, object]]
+    metadata: dict[str, object]
+    lost: list[tuple[str, str]]
 
 
 class _Column(Struct):
@@ -100,9 +112,7 @@ class Columns:
         self._checks: dict[str, _ChecksColumn] = {}
         self._cases = 0
 
-    def case(
-        self, entries: Sequence[Entry | EntrySet], scope: Scope, least: float | None
-    ) -> tuple[list[dict[str, object]], dict[str, object]]:
+    def case(self, entries: Sequence[Entry | EntrySet], scope: Scope, least: float | None) -> ColumnsOfCase:
         """The checks of a case and its metadata. ``least`` is the score from which the test passes, None: all must.
 
         `NotMappedError` if the threshold cannot be computed.
@@ -115,9 +125,11 @@ class Columns:
             else:
                 case.add_with_threshold(entries, least)
         except NotMappedError:
-            self._cases += 1  # what was counted for this case no longer applies to all of them
+            self._cases += 1  # what was counted for this case need not apply to all of them
             raise
-        return case.checks, case.metadata
+        if case.lost:
+            self._cases += 1
+        return ColumnsOfCase(case.checks, case.metadata, case.lost)
 
     @property
     def graders(self) -> dict[str, dict[str, object]]:
@@ -214,6 +226,7 @@ class _Case(Struct):
     names: list[str] = field(default_factory=list)
     expected: dict[str, object] = field(default_factory=dict)
     used: dict[bytes, int] = field(default_factory=dict)
+    lost: list[tuple[str, str]] = field(default_factory=list)
     sees_variables: bool = False
     judge: Mapping[str, object] = field(default_factory=dict)
 
@@ -231,23 +244,32 @@ class _Case(Struct):
     def add_all(self, entries: Sequence[Entry | EntrySet]) -> None:
         """A test that passes if everything with a weight does."""
         for entry in _flat(entries):
-            if isinstance(entry, EntrySet) and not entry.is_rules:
-                self._add_scored(entry.entries, entry.threshold or 0.0, entry.metric or "assert_set", entry.weight > 0)
-            elif _is_check(entry):
+            if _is_check(entry):
                 self._add_check(entry)
-            else:
-                assert isinstance(entry, Entry)  # noqa: S101 - a set is a check, or handled above
-                self._grader(entry, decides=entry.weight > 0)
+                continue
+            try:
+                if isinstance(entry, EntrySet):
+                    base = entry.metric or "assert_set"
+                    self._add_scored(entry.entries, entry.threshold or 0.0, base, decides=entry.weight > 0)
+                else:
+                    self._grader(entry, decides=entry.weight > 0)
+            except NotMappedError as error:
+                self.lost.append((entry.name, str(error)))
         self._close_checks(None)
 
     def add_with_threshold(self, entries: Sequence[Entry | EntrySet], least: float) -> None:
         """A test that passes if its score does."""
-        if all(_is_check(entry) for entry in entries):
-            for entry in entries:
-                self._add_check(entry)
+        checks = [entry for entry in entries if _is_check(entry)]
+        others = [entry for entry in entries if not _is_check(entry)]
+        for entry in checks:
+            self._add_check(entry)
+        if not others:
             self._close_checks(least)
-        else:
-            self._add_scored(_members(entries), least, "test", decides=True)
+            return
+        weight = sum(entry.weight for entry in checks)
+        name = self._close_checks(_MEASURED, decides=False)
+        measured = [] if name is None or not weight else [(weight, name)]
+        self._add_scored(_members(others), least, "test", decides=True, measured=measured)
 
     def _add_check(self, entry: Entry | EntrySet) -> None:
         check = _set_check(entry) if isinstance(entry, EntrySet) else self._check(entry)
@@ -278,17 +300,23 @@ class _Case(Struct):
         self.names += self.columns.use_metrics(list(metrics), name)
         return name
 
-    def _add_scored(self, entries: Sequence[Entry], least: float, base: str, decides: bool) -> None:
-        """A column with the weighted mean of others, which decide nothing."""
-        counted = [entry for entry in entries if entry.weight]
-        total = sum(entry.weight for entry in counted)
-        terms = [_term(entry.weight, self._grader(entry, decides=False)) for entry in counted]
-        for entry in entries:
-            if not entry.weight:
-                self._grader(entry, decides=False)
-        if terms:
-            share = f"min(1, ({' + '.join(terms)}) / {number_text(total)})"
-            self._formula({"kind": "formula", "formula": share, "pass_threshold": least}, base, decides=decides)
+    def _add_scored(
+        self,
+        entries: Sequence[Entry],
+        least: float,
+        base: str,
+        *,
+        decides: bool,
+        measured: Sequence[tuple[float, str]] = (),
+    ) -> None:
+        """A column with the weighted mean of others, which decide nothing; some of them may be ``measured`` already."""
+        columns = [(entry.weight, self._grader(entry, decides=False)) for entry in entries]
+        counted = [(weight, name) for weight, name in (*measured, *columns) if weight]
+        if counted:
+            total = sum(weight for weight, _ in counted)
+            terms = " + ".join(_term(weight, name) for weight, name in counted)
+            config = {"kind": "formula", "formula": f"min(1, ({terms}) / {number_text(total)})"}
+            self._formula({**config, "pass_threshold": least}, base, decides=decides)
 
     def _grader(self, entry: Entry, *, decides: bool) -> str:
         """The column of an assertion."""
