@@ -125,7 +125,8 @@ def test_a_pushed_run_is_the_same_in_the_service_and_is_pushed_once(
     run = new_run(local, CASES)
     with Server(store) as server:
         code, out, err = push(tmp_path, server.url, "--set-baseline", "main")
-        assert (code, err) == (0, "")
+        assert code == 0
+        assert all(": sent " in line for line in err.splitlines()), "progress, after a second"
         page = f"{server.url}/#/runs/{run.id}"
         assert out == f"pushed {run.id} ({CASES + 1:,} cases) as the baseline main: {page}\n"
         code, out, _ = push(tmp_path, server.url, "--json")
@@ -403,3 +404,33 @@ def test_a_copy_that_was_interrupted_is_made_again(tmp_path: Path, team: str, lo
             assert found.status == "interrupted"
         client.download_run(run.id, tmp_path / "copy.db")
     assert in_store(str(tmp_path / "copy.db"), run.id) == content_in(local, run.id)
+
+
+@pytest.mark.parametrize("owner", ["elsewhere:1:2", ""])
+def test_a_run_of_this_store_that_has_not_ended_is_never_replaced_by_a_copy(
+    tmp_path: Path, team: str, local: SqliteStorage, owner: str
+) -> None:
+    run = new_run(local)
+    with Server(team) as server, Client(server.url) as client:
+        client.upload_run(run.id, local)
+        local.claim_run(run.id, owner, None)
+        with pytest.raises(ConfigError, match="it is not a copy"):
+            client.download_run(run.id, local)
+    assert len(list(local.records(run.id))) == 10
+
+
+def test_pages_of_a_copy_have_cursors_and_a_run_that_has_not_ended_has_none(team: str, local: SqliteStorage) -> None:
+    run = new_run(local, CASES)
+    with Server(team) as server:
+        with Client(server.url) as client:
+            client.upload_run(run.id, local)
+        cases: list[str] = []
+        page = server.data("GET", f"/api/uploads/{run.id}")
+        while page["next_cursor"] is not None:
+            assert 0 < len(page["cases"]) <= 500
+            cases += page["cases"]
+            page = server.data("GET", f"/api/uploads/{run.id}?cursor={page['next_cursor']}")
+        cases += page["cases"]
+        assert [json.loads(case)["position"] for case in cases] == list(range(CASES + 1))
+        assert server.error("GET", f"/api/uploads/{run.id}?cursor=x")[0] == 400
+        assert server.error("GET", "/api/uploads/nothing")[0] == 404

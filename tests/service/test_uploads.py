@@ -16,6 +16,7 @@ from gradeline.service import uploads
 from gradeline.service.secrets import Binding
 from gradeline.service.service import Service
 from gradeline.service.settings import RetentionRules, ServeSettings
+from gradeline.service.uploads import Uploads
 from gradeline.store import InMemoryStorage
 from gradeline.store.labels import HumanVerdict
 
@@ -295,6 +296,31 @@ def test_a_hostile_run_is_refused(call: Call, service: Service, copy: Copy, fiel
     assert (refused.status, refused.error["code"]) == (400, "INVALID_INPUT")
     assert f"'{where}'" in refused.error["message"]
     assert nothing_is_left(service, copy.id)
+
+
+def test_a_run_that_would_make_lists_large_is_refused(call: Call, service: Service, copy: Copy) -> None:
+    copy.header["target"] = {"kind": "http", "url": "x" * 300_000}
+    refused = begin(call, copy)
+    assert (refused.status, refused.error["code"]) == (413, "PAYLOAD_TOO_LARGE")
+    assert nothing_is_left(service, copy.id)
+
+
+def test_an_upload_that_is_completed_while_another_begins_is_kept(
+    call: Call, service: Service, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(call, copy)
+    whole = copy.part(0)
+    digest = copy.beginning["digest"]
+    remove = Uploads._remove
+
+    def complete_first(self: Uploads, run_id: str, state: Any) -> bool:
+        assert self.add(run_id, digest, 0, whole).completed
+        return remove(self, run_id, state)
+
+    monkeypatch.setattr(Uploads, "_remove", complete_first)
+    copy.edit(0, cluster="another")
+    assert begin(call, copy).status == 409
+    assert call("GET", f"/api/evaluations/{copy.id}").data["status"] == "completed"
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gradeline.model import Run, Storage
     from gradeline.store.database import SharedStorage
 
+_COPYING = "the copy of this run from a service is incomplete"
+
 DownloadSteps: TypeAlias = Generator[ApiCall[Any], Any, str]
 """Yields calls and gets the result of each, or its `ApiError`; returns the id of the run."""
 
@@ -60,6 +62,9 @@ def _download(storage: SharedStorage, run_id: str, children: tuple[str, ...]) ->
     present = storage.get_run(run_id)
     if present is not None and present.status in ENDED_STATUSES:
         return
+    if present is not None and (present.status != "interrupted" or present.error_message != _COPYING):
+        reason = "another process is copying it" if present.error_message == _COPYING else "it is not a copy"
+        raise ConfigError(Problem("", f"the store has a run {quote(run_id)} that is {present.status}; {reason}"))
     page: RunCopy = yield _page_call(run_id, None)
     run = _checked(page, run_id, children)
     if run.parent is not None:
@@ -68,7 +73,7 @@ def _download(storage: SharedStorage, run_id: str, children: tuple[str, ...]) ->
         storage.delete_run(run_id)  # a copy that was interrupted
     # until it is complete, nothing can resume it
     copying = {"status": "running", "owner": this_process(), "definition": None, "early": None}
-    storage.save_run(msgspec.structs.replace(run, **copying))
+    storage.save_run(msgspec.structs.replace(run, **copying, error_message=_COPYING))
     put_cases(storage, run_id, page.cases)
     while page.next_cursor is not None:
         page = yield _page_call(run_id, page.next_cursor)

@@ -50,7 +50,8 @@ MAX_PART = 50_000_000
 """Maximum size of a part in bytes."""
 MAX_PART_CASES = 10_000
 MAX_CASES = 10_000_000
-_MAX_HEADER = 2_000_000
+_MAX_HEADER = 5_000_000
+_MAX_STORED = 200_000
 _MAX_NAME = 1000
 _MAX_REPEATS = 1_000_000
 _RUN_ID = re.compile(r"[0-9a-z]{12}")
@@ -146,9 +147,8 @@ class Uploads:
         if state is None and exists:
             return self._own(run_id, request)
         if state is not None and state.digest != request.digest:
-            if state.header is None:
+            if state.header is None or not self._remove(run_id, state):
                 raise _other_content(run_id)
-            self._remove(run_id)
             state = None
         if state is not None:
             return state.shown(run_id)
@@ -193,7 +193,7 @@ class Uploads:
         try:
             self._store(run_id, state, part, stored)
         except _WrongContentError:
-            self._remove(run_id)
+            self._remove(run_id, state)
             raise
         except ServiceError:
             now = _find(self._database.read, run_id)
@@ -273,12 +273,26 @@ class Uploads:
                 return _State(content.digest, content.cases, content.cases, "", 0, None).shown(run_id)
         raise _other_content(run_id)
 
-    def _remove(self, run_id: str) -> None:
+    def _remove(self, run_id: str, state: _State) -> bool:
+        """Remove an incomplete upload and its run; False if it was completed or begun again meanwhile."""
+
+        def disown(transaction: Transaction) -> bool:
+            # from here on no part of it is accepted, so that it cannot be completed
+            rows = transaction.run(
+                "UPDATE uploads SET digest = '' WHERE run = ? AND digest = ? AND header IS NOT NULL RETURNING run",
+                run_id,
+                state.digest,
+            )
+            return bool(rows)
+
+        if not self._database.transact(disown):
+            return False
         try:
             self._storage.delete_run(run_id)
         except ConfigError as error:
             raise ServiceError(Code.CONFLICT, str(error)) from None
         self._events.changed(run_id)
+        return True
 
     def _state(self, run_id: str) -> _State:
         state = _find(self._database.read, run_id)
@@ -321,7 +335,12 @@ class Uploads:
         if run.parent is not None and not self._has(run.parent):
             raise _invalid("run.parent", f"this service has no run {quote(run.parent, 60)}; push that run first")
         stored = None if definition is None else msgspec.json.encode(definition.without_suite()).decode()
-        return msgspec.structs.replace(run, owner=None, definition=stored)
+        run = msgspec.structs.replace(run, owner=None, definition=stored)
+        if (size := len(to_json(run))) > _MAX_STORED:
+            # lists of runs have most of it
+            message = f"Field 'run' has {size:,} characters without its suite, and at most {_MAX_STORED:,} are accepted"
+            raise ServiceError(Code.PAYLOAD_TOO_LARGE, message)
+        return run
 
     def _has(self, parent: str) -> bool:
         """Whether the store has that run with all its records."""
