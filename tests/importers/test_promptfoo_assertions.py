@@ -52,6 +52,14 @@ def test_a_grader_applies_to_the_cases_whose_tests_have_it(tests: PromptfooTests
     assert tests.map() == ([], {})
 
 
+def test_values_are_rendered_with_the_variables_of_the_test(tests: PromptfooTests) -> None:
+    value = (
+        "{% for name in names %}{{ name | upper }}{% if not loop.last %}, {% endif %}{% endfor %} {{ 'x' }}{{ none }}"
+    )
+    case = tests.map({"type": "contains", "value": value}, variables={"names": ["Ada", "Bob"]})
+    assert case.checks == [{"condition": "contains", "value": "ADA, BOB x", "case_sensitive": True}]
+
+
 def test_equal_assertions_share_a_grader_and_each_case_has_its_value(tests: PromptfooTests) -> None:
     for text in ("one", "two"):
         assert tests.map({"type": "similar", "value": text}).metadata == {
@@ -194,7 +202,10 @@ def test_javascript_that_is_no_rule_runs_with_node(tests: PromptfooTests) -> Non
         ({"type": "latency"}, "needs a threshold in milliseconds"),
         ({"type": "latency", "threshold": -1}, "has no valid grader: config.max_ms: expected float > 0.0, got -1.0"),
         ({"type": "llm-rubric", "value": "x" * 20_001}, "has no valid check: "),
-        ({"type": "contains", "value": "{% if a %}x{% endif %}"}, "has a template that has the tag 'if a', "),
+        (
+            {"type": "contains", "value": "{% macro a() %}x{% endmacro %}"},
+            "has a template that has the tag 'macro a()'",
+        ),
         (
             {"type": "equals", "value": "file://../secret.json"},
             "has a value that is not read: '../secret.json' is outside",

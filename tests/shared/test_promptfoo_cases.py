@@ -29,10 +29,6 @@ NEEDS_MODEL = (
 """The ends of the names of tests that a model decides here, of which the answers are not recorded."""
 
 INTENDED: dict[str, tuple[str, ...]] = {
-    "a template with tags": (
-        "runAssertion > Rendered assertion values > should store rendered value for complex template matching GitHub"
-        " issue example",
-    ),
     "an empty text in a list": (
         "handleContainsAny > should handle empty quoted strings",
         "handleIContainsAny > should preserve quoted empty strings in comma-separated list",

@@ -13,7 +13,8 @@ from gradeline.importers.promptfoo_providers import (
     NOT_CHAT,
 )
 from gradeline.importers.promptfoo_rules import texts_of
-from gradeline.importers.promptfoo_templates import TemplateError, parse_template
+from gradeline.importers.promptfoo_tags import parse_page
+from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.importers.promptfoo_types import (
     Assertion,
     BestOf,
@@ -144,7 +145,7 @@ _OF_CASE = "{ground_truth}\n\nThe submission:\n\n{submission}"
 def _depends_on_test(prompt: str, scope: Scope) -> bool:
     """Whether a prompt has variables of the test, which have another value in each case."""
     try:
-        names = set(parse_template(prompt).names)
+        names = {variable.name for variable in parse_page(prompt).variables}
     except TemplateError:
         return False
     return not names.isdisjoint(scope.variables)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gradeline.importers.promptfoo_files import SourceFolder
-from gradeline.importers.promptfoo_templates import TemplateError, parse_template, render
+from gradeline.importers.promptfoo_tags import parse_page, render_page
+from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.model import clean_text, quote
 from gradeline.model.grade import PASS_SCORE
 
@@ -188,7 +189,7 @@ class Rendering:
 
     def _text(self, written: str) -> str:
         try:
-            text = render(parse_template(written), self._variables)
+            text = render_page(parse_page(written), self._variables)
         except TemplateError as error:
             raise NotMappedError(f"has a template that {error}; write the value out") from None
         self._chars += len(text)
