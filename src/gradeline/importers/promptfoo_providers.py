@@ -266,6 +266,7 @@ COMPATIBLE_PROVIDERS: Mapping[str, _Compatible] = {
     "cerebras": _Compatible("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "deepseek": _Compatible("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
     "fireworks": _Compatible("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
+    "github": _Compatible("https://models.github.ai/inference", "GITHUB_TOKEN"),
     "groq": _Compatible("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     "localai": _Compatible("http://localhost:8080/v1", None),
     "mistral": _Compatible("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
@@ -353,6 +354,8 @@ class _Builder:
             target = self._program(rest)
         elif head == "python" or ident.startswith(SCHEME) or is_code(FileReference.of(ident)):
             target = self._file(FileReference.of(ident.removeprefix("python:")))
+        elif head in ("azure", "azureopenai"):
+            target = self._azure(rest)
         elif head in CHAT_PROVIDERS or head in COMPATIBLE_PROVIDERS:
             target = self._chat(head, rest)
         else:
@@ -387,6 +390,8 @@ class _Builder:
         model = model or str(self._config.get("model") or self._config.get("modelName") or "")
         if not model:
             raise NoTargetError("it names no model; write the target in the suite")
+        if head in ("palm", "vertex") and not model.startswith(("gemini", "gemma")):
+            raise NoTargetError
         target: dict[str, object] = {"kind": CHAT_PROVIDERS.get(head, "openai"), "model": self._text(model)}
         if target["kind"] == "openai" and api == "responses":
             target["api"] = "responses"
@@ -400,6 +405,17 @@ class _Builder:
         differs = "calls the Gemini API with its key, not Vertex AI" if head in ("vertex", "palm") else ""
         self._mapped(f"target {target['kind']}", differs)
         return target
+
+    def _azure(self, rest: str) -> dict[str, object]:
+        """A deployment of Azure, by the API that has OpenAI's form."""
+        host = self._config.get("apiHost") or self._config.get("apiBaseUrl") or "{{env.AZURE_API_HOST}}"
+        base = self._text(host).removeprefix("https://").rstrip("/").removesuffix("/openai")
+        model = self._config.get("deploymentId")
+        own = ("apiHost", "apiBaseUrl", "apiVersion", "deploymentId", "deployment_id")
+        self._config = {key: value for key, value in self._config.items() if key not in own}
+        found = self._chat("openai", f"{rest.partition(':')[0]}:{model}" if isinstance(model, str) else rest)
+        self._mapped("target openai", "calls Azure by its v1 API, in which the name of the deployment is the model")
+        return {**found, "base_url": f"https://{base}/openai/v1", "api_key": found.get("api_key", "${AZURE_API_KEY}")}
 
     def _chat_options(self, target: dict[str, object], head: str) -> None:
         params: dict[str, object] = {}
@@ -431,7 +447,8 @@ class _Builder:
         elif key == "apiKeyEnvar":
             target["api_key"] = f"${{{value}}}"
         elif key == "apiKey":
-            target["api_key"] = self._secret(f"{head.upper()}_API_KEY", value, key)
+            azure = self._provider.id.startswith("azure")
+            target["api_key"] = self._secret(f"{'AZURE' if azure else head.upper()}_API_KEY", value, key)
         elif key == "headers" and isinstance(value, Mapping):
             self._add_headers(target, {str(name): self._header(str(name), one) for name, one in value.items()})
         elif key == "organization":

@@ -165,6 +165,8 @@ class _ResultsImport:
         self._report = output.report
         self._runs: dict[tuple[object, str], _Run] = {}
         self._scan = TestScan(())
+        self._outputs: set[bool] = set()
+        """Whether outputs are data, and whether some are not."""
         self._tests: dict[str, int] = {}
         """The digests of the tests, each with the number of its results."""
         description = " ".join(str(results.config.get("description") or "").split())
@@ -180,7 +182,8 @@ class _ResultsImport:
         plan = self._scan.plan(prompts, {})
         mapper = AssertionMapper(self._report, SourceFolder(self._results.path.parent).root)
         templates = self._results.config.get("assertionTemplates")
-        maker = CaseMaker(prompts, plan, self._scan, mapper, templates, self._report)
+        data = self._outputs == {True}
+        maker = CaseMaker(prompts, plan, self._scan, mapper, templates, self._report, outputs_data=data)
         cases = _Cases()
         try:
             self._write_cases(maker, cases)
@@ -207,6 +210,9 @@ class _ResultsImport:
         if run is None:
             return
         self._tests[digest] += 1
+        response = row.data.get("response")
+        if isinstance(response, Mapping) and response.get("output") is not None:
+            self._outputs.add(isinstance(response["output"], dict | list))
         run.repeats[digest] += 1
         for component in components_of(row.data):
             if component.column not in run.graders:

@@ -52,14 +52,17 @@ def test_of(row: ResultRow) -> PromptfooTest:
     test = row.data.get("testCase")
     data = test if isinstance(test, Mapping) else {}
     written = next((one for one in (row.data.get("vars"), data.get("vars")) if isinstance(one, Mapping)), {})
-    assertions, options, metadata = data.get("assert"), data.get("options"), data.get("metadata")
+    assertions, metadata, written_options = data.get("assert"), data.get("metadata"), data.get("options")
+    options = dict(written_options) if isinstance(written_options, Mapping) else {}
+    for done in ("transform", "postprocess"):  # the recorded output is that after them
+        options.pop(done, None)
     threshold = data.get("threshold")
     return PromptfooTest(
         place=row.place,
         description=str(data["description"]) if data.get("description") else None,
         variables={str(name): value for name, value in written.items() if name not in _RUNTIME_VARS},
         assertions=assertions if isinstance(assertions, list) else [],
-        options=options if isinstance(options, Mapping) else {},
+        options=options,
         threshold=threshold if is_number(threshold) else None,
         metadata=metadata if isinstance(metadata, Mapping) else {},
     )

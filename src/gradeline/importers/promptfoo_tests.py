@@ -17,7 +17,7 @@ from gradeline.importers.promptfoo_tags import parse_page, render_page
 from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.rows import read_csv_rows, read_rows
-from gradeline.model import quote
+from gradeline.model import clean_text, quote
 from gradeline.model.fingerprint import fingerprint
 from gradeline.suite.document import read_document
 
@@ -88,7 +88,7 @@ class CaseNames:
 
     def name(self, test: PromptfooTest) -> str:
         """The name for the next test."""
-        text = " ".join((test.description or "").split())[:80]
+        text = clean_text(" ".join((test.description or "").split())[:80]).text
         candidates = [text, f"{text} {test.digest}", f"{text} {test.whole_digest}"]
         if not text:
             candidates = [f"case-{test.digest}", f"case-{test.whole_digest}"]
@@ -157,8 +157,11 @@ class TestReader:
         written = scenario.get("tests")
         for _, partial in configs:
             sources = self._sources(f"{place}.tests", written) if written is not None else iter([(place, {})])
+            at = None
             for at, test in sources:
                 yield from self._expanded(at, _merged(_merged(default, partial), test))
+            if at is None:
+                break  # the other configurations have no tests either
         self._report.mapped(place, "scenario", "cases")
 
     def _sources(self, place: str, written: object) -> Iterator[tuple[str, dict[str, Any]]]:

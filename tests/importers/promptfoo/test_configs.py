@@ -217,6 +217,19 @@ class TestProviders:
         code, suite, _ = imported(providers=[ident])
         assert (code, suite["target"]) == (0, target)
 
+    def test_a_deployment_of_azure(self, imported: Import) -> None:
+        config = {"apiHost": "x.openai.azure.com", "apiKey": "{{env.MY_KEY}}", "apiVersion": "2024"}
+        code, suite, _ = imported(providers=[{"id": "azure:chat:dep", "config": config}])
+        assert (code, suite["target"]) == (
+            3,
+            {
+                "kind": "openai",
+                "model": "dep",
+                "base_url": "https://x.openai.azure.com/openai/v1",
+                "api_key": "${MY_KEY}",
+            },
+        )
+
     def test_options_of_a_chat_model(self, imported: Import) -> None:
         config = {
             "temperature": 0,

@@ -44,8 +44,8 @@ KEYS = frozenset(
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    services = ("ANTHROPIC", "DEEPSEEK", "GEMINI", "GROQ", "MISTRAL", "MY", "OPENAI", "OPENROUTER", "AGENT_X")
-    for name in (*(f"{service}_API_KEY" for service in services), "AGENT_TOKEN"):
+    services = ("ANTHROPIC", "AZURE", "DEEPSEEK", "GEMINI", "GROQ", "MISTRAL", "MY", "OPENAI", "OPENROUTER", "AGENT_X")
+    for name in (*(f"{service}_API_KEY" for service in services), "AGENT_TOKEN", "AZURE_API_HOST"):
         monkeypatch.setenv(name, "a-value-of-the-environment")
     return tmp_path
 

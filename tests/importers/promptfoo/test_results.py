@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,21 @@ def test_outputs_that_are_data_and_tool_calls(capsys: pytest.CaptureFixture[str]
         0.5,
         412,
     )
+
+
+def test_outputs_are_those_after_the_transform(capsys: pytest.CaptureFixture[str]) -> None:
+    test = {**ROWS[0]["testCase"], "options": {"transform": "output.toLowerCase()"}, "assert": [FRANCE]}
+    code, _ = imported(capsys, [{**ROWS[0], "testCase": test}])
+    assert code == 0
+    assert run_command(["run", "out/suite.yaml"]) == 0
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+def test_assertions_of_outputs_that_are_data(capsys: pytest.CaptureFixture[str]) -> None:
+    code = {"type": "javascript", "value": "output.city === 'Paris'"}
+    rows = [row(0, 0, {"city": "Paris"}, grading(verdict(code, 1)))]
+    imported(capsys, [{**one, "testCase": {"assert": [code]}} for one in rows])
+    assert run_command(["run", "out/suite.yaml"]) == 0
 
 
 def test_the_same_type_twice_has_two_columns(capsys: pytest.CaptureFixture[str]) -> None:
