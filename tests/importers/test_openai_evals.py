@@ -780,6 +780,17 @@ class TestHostileSources:
         _, report = run(capsys, "import", "export", "--output", "imported")
         assert not_mapped(report) == [("grader score_model 'many'", "has more than 500 variables")]
 
+    def test_the_keys_of_a_tool_are_not_copied(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        source = run_of()["data_source"]
+        source["sampling_params"] = {"tools": [{"type": "mcp", "authorization": "sk-of-a-tool-0123456789"}]}
+        write_export(project / "export", LOCAL[0][0], grades=[{"eq": YES}, {"eq": NO}])
+        write(project / "export" / "run.json", run_of(data_source=source))
+        _, report = run(capsys, "import", "export", "--output", "imported")
+        why = "offers a tool of type 'mcp', which the model's provider runs; leave it out"
+        assert not_mapped(report) == [("data source chat", why)]
+        assert "sk-of-a" not in "".join(path.read_text() for path in (project / "imported").iterdir())
+        require_same_grades(capsys, report)
+
     def test_a_schema_that_refers_to_itself(self, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
         schema = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
         source = run_of()["data_source"]

@@ -112,6 +112,7 @@ def _formats_and_tools(sampling: dict[str, Any]) -> dict[str, Any]:
     if isinstance(tools, list) and tools:
         strange = next((one for one in tools if not isinstance(one, Mapping) or one.get("type") != "function"), None)
         if strange is not None:
-            raise NotMappedError(f"offers a tool that the model's provider runs: {quote(strange, 60)}; leave it out")
+            kind = quote(strange.get("type") if isinstance(strange, Mapping) else strange, 40)
+            raise NotMappedError(f"offers a tool of type {kind}, which the model's provider runs; leave it out")
         options["tools"] = tools
     return options
