@@ -339,12 +339,12 @@ def _ranking(matrix: ScoreMatrix, key: str, summaries: Mapping[str, Summary], ru
     )
 
 
-class _Mean(TypedDict):
+class _MeanScore(TypedDict):
     mean: float | None
     mean_ci: Range | None
 
 
-def _mean(column: Sequence[float | None], run: RunScores, places: Sequence[int]) -> _Mean:
+def _mean(column: Sequence[float | None], run: RunScores, places: Sequence[int]) -> _MeanScore:
     known = {place: score for place in places if (score := column[place]) is not None}
     clusters = None
     if run.clusters:

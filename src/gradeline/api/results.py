@@ -13,7 +13,7 @@ from gradeline.engine.aggregate import Summary, worst_of
 from gradeline.engine.orchestrate import RunOutcome
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Record, Run, Storage, quote
-from gradeline.report.table import ResultRow, result_rows
+from gradeline.report.table import TableRow, result_rows
 from gradeline.store import InMemoryStorage, default_store, open_storage
 from gradeline.verdict import Verdict
 
@@ -202,7 +202,7 @@ _PANDAS: dict[Type, str] = {"text": "object", "number": "float64", "count": "int
 _POLARS: dict[Type, str] = {"text": "String", "number": "Float64", "count": "Int64", "flag": "Boolean"}
 
 
-def plain_rows(run: Run, rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
+def plain_rows(run: Run, rows: Iterable[TableRow]) -> Iterator[dict[str, Any]]:
     """Rows as plain data. None is a value that does not exist: an error has no score, and is not a fail."""
     for row in rows:
         record, grade, error = row.record, row.grade, row.error

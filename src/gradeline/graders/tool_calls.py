@@ -121,7 +121,7 @@ class ToolCallsGrader(DeclaredGrader[ToolCallsConfig]):
                 made = [call.without(ignored) for call in made]
         except _NotCallsError as fault:
             return binary_result(False, str(fault), {"matched": 0, "expected": len(truth), "made": 0})
-        comparison = _Comparison(truth, expected, made)
+        comparison = _CallMatching(truth, expected, made)
         holds = comparison.holds(mode)
         return binary_result(
             holds,
@@ -271,7 +271,7 @@ def _signature(call: _TrueCall, ignored: _Ignored, partial: bool) -> Signature:
     return Signature(call.name, rules)
 
 
-class _Comparison:
+class _CallMatching:
     """A maximum matching of the agent's calls with the expected ones."""
 
     def __init__(

@@ -122,7 +122,7 @@ class LettaJudgeConfig(Config, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _JudgeCalls:
     """The calls for one case: their deadline, the agent, and the usage so far."""
 
     prompt: str
@@ -270,7 +270,7 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
         require_context(rubric, case)
         prompt = judge_prompt(rubric, case, self._instruction, Fence())
         async with self._only_one():
-            conversation = _Conversation(prompt, Deadline(self.options.timeout))
+            conversation = _JudgeCalls(prompt, Deadline(self.options.timeout))
             try:
                 answered = await self._access.call(lambda: self._answer(conversation))
             except CallerRefused as refused:
@@ -297,7 +297,7 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
             metadata["notes"] = notes
         return MeteredResult(GradeResult(verdict.score, verdict.notes or None, metadata), usage)
 
-    async def _answer(self, conversation: _Conversation) -> JudgeVerdict | ReplyError:
+    async def _answer(self, conversation: _JudgeCalls) -> JudgeVerdict | ReplyError:
         """The judge's verdict, with retries; a shared agent is called only once."""
         allowed = 1 if self._file is None else 1 + self.options.max_retries
         while True:
@@ -313,7 +313,7 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
                     raise
             await asyncio.sleep(min(self.pause_s * 2.0 ** (conversation.attempts - 1), conversation.deadline.left()))
 
-    async def _attempt(self, conversation: _Conversation) -> JudgeVerdict:
+    async def _attempt(self, conversation: _JudgeCalls) -> JudgeVerdict:
         server = LettaServer(self.connection, await self._transports.get(), self._hidden)
         conversation.agent = self.options.agent_id
         try:
@@ -347,7 +347,7 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
             message = hide(f"the judge's agent {agent} could not be deleted: {error}", self._hidden)
             _log.warning("%s: %s", self.kind, message)
 
-    def _require_accepted(self, error: AgentError, conversation: _Conversation) -> None:
+    def _require_accepted(self, error: AgentError, conversation: _JudgeCalls) -> None:
         """Raise `_RefusedError` if the server refused the request."""
         status = getattr(error, "http_status", None)
         key = self.options.api_key_env or KEY_NAME

@@ -37,7 +37,7 @@ class Schema:
         self._formats = formats
         self._cost = schema_cost(schema)
         self._cheap_chars = MOST_NS / self._cost.ns_per_char if self._cost.ns_per_char else inf
-        self._validator: _Validator | None = None
+        self._validator: _SchemaValidator | None = None
         if self._compiles_here:
             self._validator = _compile(schema, formats)
         else:
@@ -81,7 +81,7 @@ class Schema:
     def _compiles_here(self) -> bool:
         return not too_costly(self._cost.compile_ns)
 
-    def _engine(self) -> _Validator:
+    def _engine(self) -> _SchemaValidator:
         if self._validator is None:
             self._require_bound(self._cost.compile_ns)
             self._validator = _compile(self._schema, self._formats)
@@ -99,7 +99,7 @@ _FAULT_NS = 20_000
 _UNEXPLAINED = "$: invalid, and too large to list the faults"
 
 
-class _Validator(Protocol):
+class _SchemaValidator(Protocol):
     def is_valid(self, instance: Any) -> bool: ...
     def iter_errors(self, instance: Any) -> Any: ...
 
@@ -118,7 +118,7 @@ def compile_schema(schema: object, *, formats: bool = False) -> Schema:
     return Schema(clean, formats=formats)
 
 
-def _compile(schema: dict[str, Any] | bool, formats: bool) -> _Validator:
+def _compile(schema: dict[str, Any] | bool, formats: bool) -> _SchemaValidator:
     import jsonschema_rs  # keeps start-up light
 
     try:

@@ -89,7 +89,7 @@ def missing_in_fragments(text: str, paths: Sequence[ElementPath]) -> list[str] |
 
 
 def _found(text: str, paths: Collection[ElementPath]) -> set[ElementPath]:
-    reader = _Reader(paths)
+    reader = _ElementFinder(paths)
     parser = ParserCreate(namespace_separator=_SEPARATOR)
     parser.namespace_prefixes = True
     parser.StartElementHandler = reader.start
@@ -113,7 +113,7 @@ class _Open(NamedTuple):
 _IRRELEVANT = _Open([], {})
 
 
-class _Reader:
+class _ElementFinder:
     """Handlers of the parser that look for paths of elements."""
 
     def __init__(self, paths: Collection[ElementPath]) -> None:

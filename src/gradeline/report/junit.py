@@ -9,7 +9,7 @@ from typing import IO
 from gradeline.engine.aggregate import RunReport
 from gradeline.errors import Outcome
 from gradeline.report.formatting import reasons, truncate, visible
-from gradeline.report.table import ResultRow, result_rows
+from gradeline.report.table import TableRow, result_rows
 
 _MESSAGE = 500
 _BODY = 4_000
@@ -66,7 +66,7 @@ def _properties(report: RunReport) -> Iterator[tuple[str, str]]:
             yield "orders", f"{key}: {column.orders.sentence}"
 
 
-def _test(row: ResultRow, suite: str, *, repeated: bool) -> str:
+def _test(row: TableRow, suite: str, *, repeated: bool) -> str:
     record = row.record
     name = f"{record.case}#{record.repeat}" if repeated else record.case
     latency = record.response.latency_ms
@@ -76,7 +76,7 @@ def _test(row: ResultRow, suite: str, *, repeated: bool) -> str:
     return f"{opening}>{result}</testcase>\n" if result else f"{opening}/>\n"
 
 
-def _result(row: ResultRow) -> str:
+def _result(row: TableRow) -> str:
     grade, error = row.grade, row.error
     if grade is not None and grade.outcome is Outcome.PASS:
         return ""
@@ -94,7 +94,7 @@ def _result(row: ResultRow) -> str:
     return f"<skipped{_attributes(message=truncate(why, _MESSAGE))}/>"
 
 
-def _evidence(row: ResultRow) -> str:
+def _evidence(row: TableRow) -> str:
     """The details of a result: the error's traceback, or the compared texts."""
     record, grade = row.record, row.grade
     error = None if grade is None else grade.error

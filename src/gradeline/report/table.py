@@ -9,7 +9,7 @@ from importlib import import_module
 from json import dumps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, NamedTuple, Protocol, cast
+from typing import IO, Any, NamedTuple, cast
 
 import msgspec
 
@@ -17,9 +17,10 @@ from gradeline.analysis.ranking import ScoreMatrix
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import ErrorInfo, Grade, Record, RunGrader, quote
 from gradeline.model.text import clean_text, escape_formula
+from gradeline.suite.parquet import DuckDB
 
 
-class ResultRow(NamedTuple):
+class TableRow(NamedTuple):
     """One response with the grade of one grader; ``grade`` is None while the response is not graded."""
 
     record: Record
@@ -41,7 +42,7 @@ class ResultRow(NamedTuple):
         return self.record.response.error if own is None else own
 
 
-def result_rows(records: Iterable[Record], graders: Mapping[str, RunGrader] | None = None) -> Iterator[ResultRow]:
+def result_rows(records: Iterable[Record], graders: Mapping[str, RunGrader] | None = None) -> Iterator[TableRow]:
     """The rows of records, one per grader of ``graders``, graded or not.
 
     Without ``graders`` a record has one row per grade, or a single row without a grader if it has none.
@@ -49,12 +50,12 @@ def result_rows(records: Iterable[Record], graders: Mapping[str, RunGrader] | No
     for record in records:
         if graders is not None:
             for key, grader in graders.items():
-                yield ResultRow(record, key, grader.kind, record.grades.get(key))
+                yield TableRow(record, key, grader.kind, record.grades.get(key))
         elif record.grades:
             for key, grade in record.grades.items():
-                yield ResultRow(record, key, grade.kind, grade)
+                yield TableRow(record, key, grade.kind, grade)
         else:
-            yield ResultRow(record, "", "", None)
+            yield TableRow(record, "", "", None)
 
 
 COLUMN_TYPES = {
@@ -104,7 +105,7 @@ def write_csv(
     table.writerows((*_csv_cells(row), *last) for row in result_rows(records, graders))
 
 
-def _csv_cells(row: ResultRow) -> tuple[str, ...]:
+def _csv_cells(row: TableRow) -> tuple[str, ...]:
     record, grade, error = row.record, row.grade, row.error
     response, sample = record.response, record.sample
     return (
@@ -215,18 +216,6 @@ _SETTINGS = {
 }
 
 
-class _Connection(Protocol):
-    def execute(self, statement: str) -> object: ...
-
-    def close(self) -> None: ...
-
-
-class _DuckDB(Protocol):
-    Error: type[Exception]
-
-    def connect(self, database: str, *, config: dict[str, str]) -> _Connection: ...
-
-
 def write_parquet(
     path: Path, records: Iterable[Record], graders: Mapping[str, RunGrader], variant: str | None = None
 ) -> None:
@@ -261,10 +250,10 @@ def write_rows(path: Path, columns: Mapping[str, str], cells: Iterable[Sequence[
             connection.close()
 
 
-def require_duckdb() -> _DuckDB:
+def require_duckdb() -> DuckDB:
     """The DuckDB module; `ConfigError` with the command to install it."""
     try:
-        return cast("_DuckDB", import_module("duckdb"))
+        return cast("DuckDB", import_module("duckdb"))
     except ImportError:
         raise ConfigError(
             Problem("format", "'parquet' needs DuckDB: pip install 'gradeline[export]', or use another format")
@@ -305,7 +294,7 @@ def _identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _parquet_cells(row: ResultRow) -> tuple[object, ...]:
+def _parquet_cells(row: TableRow) -> tuple[object, ...]:
     """In the order of `COLUMN_TYPES`."""
     record, grade, error = row.record, row.grade, row.error
     response, sample = record.response, record.sample

@@ -126,7 +126,7 @@ def _staged_rows(staged: BinaryIO) -> Iterator[tuple[str, str]]:
 
 
 def _rows(file: BinaryIO, kind: FileKind) -> Iterator[_Read]:
-    lines = _Lines(file)
+    lines = _PhysicalLines(file)
     try:
         yield from _csv_rows(lines) if kind is FileKind.CSV else _jsonl_rows(lines)
     except _UnreadableError as error:
@@ -141,7 +141,7 @@ class _UnreadableError(Exception):
         self.line = line
 
 
-class _Lines:
+class _PhysicalLines:
     """The physical lines of a file, with their line ends and a maximum size of rows."""
 
     def __init__(self, file: BinaryIO) -> None:
@@ -178,7 +178,7 @@ class _Lines:
                 ) from None
 
 
-def _jsonl_rows(lines: _Lines) -> Iterator[_Read]:
+def _jsonl_rows(lines: _PhysicalLines) -> Iterator[_Read]:
     for line in lines:
         lines.next_row()
         text = line.strip()
@@ -196,7 +196,7 @@ def _json_row(text: bytes, line: int) -> _Read:
     return CaseRow(line, {name: item for name, item in value.items() if name not in _OWN})
 
 
-def _csv_rows(lines: _Lines) -> Iterator[_Read]:
+def _csv_rows(lines: _PhysicalLines) -> Iterator[_Read]:
     reader = csv.reader(lines.texts(), strict=True)
     try:
         names = next(reader, [])

@@ -199,22 +199,22 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-class _Kind(NamedTuple):
+class _FileKind(NamedTuple):
     content_type: str
     suffix: str
 
 
-KINDS: Mapping[Format, _Kind] = {
-    Format.JSON: _Kind("application/json", "json"),
-    Format.CSV: _Kind("text/csv; charset=utf-8", "csv"),
-    Format.JSONL: _Kind("application/x-ndjson", "jsonl"),
-    Format.JUNIT: _Kind("application/xml", "xml"),
-    Format.HTML: _Kind("text/html; charset=utf-8", "html"),
-    Format.PARQUET: _Kind("application/vnd.apache.parquet", "parquet"),
+KINDS: Mapping[Format, _FileKind] = {
+    Format.JSON: _FileKind("application/json", "json"),
+    Format.CSV: _FileKind("text/csv; charset=utf-8", "csv"),
+    Format.JSONL: _FileKind("application/x-ndjson", "jsonl"),
+    Format.JUNIT: _FileKind("application/xml", "xml"),
+    Format.HTML: _FileKind("text/html; charset=utf-8", "html"),
+    Format.PARQUET: _FileKind("application/vnd.apache.parquet", "parquet"),
 }
 
 
-class Export(NamedTuple):
+class ExportFile(NamedTuple):
     """A file that is being sent."""
 
     name: str
@@ -231,7 +231,7 @@ class Exports:
         self._labels = labels
         self._slots = results.export_slots
 
-    def export(self, evaluation_id: str, format_: Format) -> Export:
+    def export(self, evaluation_id: str, format_: Format) -> ExportFile:
         """A run as a file; its chunks must be read to their end or closed.
 
         Errors before the first chunk are raised here, later ones by the chunks.
@@ -248,7 +248,7 @@ class Exports:
             chunks = parquet_chunks(self._records(run), run, self._slots.release)
         else:
             chunks = stream_text(self._writer(run, format_), self._slots.release)
-        return Export(_file_name(run, kind.suffix), kind.content_type, chunks)
+        return ExportFile(_file_name(run, kind.suffix), kind.content_type, chunks)
 
     def _writer(self, run: Run, format_: Format) -> Callable[[IO[str]], None]:
         if format_ is Format.JSON:

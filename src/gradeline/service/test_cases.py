@@ -63,7 +63,7 @@ class CaseFault(NamedTuple):
     message: str
 
 
-class CasePage(NamedTuple):
+class TestCasePage(NamedTuple):
     """A page of the list, oldest first."""
 
     cases: list[TestCase]
@@ -207,7 +207,7 @@ class TestCases:
         """The number of cases, from a counter."""
         return count_test_cases(self._database.read)
 
-    def page(self, page: PageRequest, where: CaseFilter = EVERYTHING) -> CasePage:
+    def page(self, page: PageRequest, where: CaseFilter = EVERYTHING) -> TestCasePage:
         """A page of the list. A cursor continues after the last case of its page, whatever was added since."""
         where.check()
         after = 0 if page.cursor is None else int(decode_cursor(page.cursor, int)[0])
@@ -227,7 +227,7 @@ class TestCases:
         """The existing ones of these cases, by id."""
         return find_test_cases(self._database.read, (case for case in ids if not clean_text(case).changed))
 
-    def _filtered(self, page: PageRequest, where: CaseFilter, after: int) -> CasePage:
+    def _filtered(self, page: PageRequest, where: CaseFilter, after: int) -> TestCasePage:
         """One scan finds the page and the total; it ends when both are known."""
         total = passed = 0
         found: list[tuple[int, TestCase]] = []
@@ -241,7 +241,7 @@ class TestCases:
                 break
         return _cut(found, page.limit, min(total, MAX_COUNTED), capped=total > MAX_COUNTED)
 
-    def _tagged(self, page: PageRequest, tag: str, after: int) -> CasePage:
+    def _tagged(self, page: PageRequest, tag: str, after: int) -> TestCasePage:
         """Reads the tag index, and only the cases of the page."""
         match = self._tags.match(tag)
         found = self._tags.page(match, after, page.limit + 1, page.skip)
@@ -359,11 +359,11 @@ def _replace(case: TestCase, values: Mapping[str, object]) -> TestCase:
     return msgspec.structs.replace(case, **changes)
 
 
-def _cut(found: list[tuple[int, TestCase]], limit: int, total: int, *, capped: bool) -> CasePage:
+def _cut(found: list[tuple[int, TestCase]], limit: int, total: int, *, capped: bool) -> TestCasePage:
     """The page, without the extra case that shows that there is a next page."""
     more = len(found) > limit
     kept = found[:limit]
-    return CasePage([case for _, case in kept], total, capped, encode_cursor(kept[-1][0]) if more else None)
+    return TestCasePage([case for _, case in kept], total, capped, encode_cursor(kept[-1][0]) if more else None)
 
 
 def _insert(transaction: Transaction, rows: Iterable[StoredCase], created_by: str | None) -> None:

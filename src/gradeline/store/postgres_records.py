@@ -71,7 +71,7 @@ _INSERT_GRADES = """
         cost = excluded.cost"""
 
 
-class _Batch:
+class _RowBatch:
     """Rows that can be written together: no two have the same key."""
 
     def __init__(self) -> None:
@@ -138,17 +138,17 @@ async def put_clusters(connection: Connection, rows: Sequence[tuple[str, str, st
     await _put(connection, _INSERT_CLUSTERS, sorted(rows))
 
 
-def _batches(rows: Sequence[RecordRow]) -> Iterator[_Batch]:
-    batch = _Batch()
+def _batches(rows: Sequence[RecordRow]) -> Iterator[_RowBatch]:
+    batch = _RowBatch()
     for row in rows:
         if not batch.accepts(row):
             yield batch
-            batch = _Batch()
+            batch = _RowBatch()
         batch.add(row)
     yield batch
 
 
-async def _put_batch(connection: Connection, batch: _Batch) -> None:
+async def _put_batch(connection: Connection, batch: _RowBatch) -> None:
     """In the order of the keys, so that two writers of the same rows wait for each other instead of deadlocking."""
     cases = [(*key, position, sample) for key, (position, sample) in batch.samples.items()]
     last = [case for case in cases if case[2] is None]

@@ -28,16 +28,18 @@ class _Result(Protocol):
     def fetchall(self) -> list[tuple[Any, ...]]: ...
 
 
-class _Connection(Protocol):
+class DuckDBConnection(Protocol):
     def execute(self, statement: str, parameters: Sequence[str] = ()) -> _Result: ...
 
     def close(self) -> None: ...
 
 
-class _DuckDB(Protocol):
+class DuckDB(Protocol):
+    """The part of the module ``duckdb`` that is used; the package is optional."""
+
     Error: type[Exception]
 
-    def connect(self, database: str, *, config: dict[str, str]) -> _Connection: ...
+    def connect(self, database: str, *, config: dict[str, str]) -> DuckDBConnection: ...
 
 
 def parquet_rows(
@@ -91,9 +93,9 @@ def _binary(path: Path, row: int, name: str, kind: str) -> DatasetError:
 
 
 @contextmanager
-def _connection(path: Path) -> Iterator[_Connection]:
+def _connection(path: Path) -> Iterator[DuckDBConnection]:
     try:
-        duckdb = cast("_DuckDB", import_module("duckdb"))
+        duckdb = cast("DuckDB", import_module("duckdb"))
     except ImportError:
         reason = "Parquet files need DuckDB: pip install 'gradeline[export]', or convert the file to .jsonl"
         raise DatasetError(problem_at(SourcePosition(str(path)), (), reason)) from None

@@ -115,7 +115,7 @@ def read_suite_document(document: SuiteDocument, file: Path, cases: Sequence[obj
 
     ``cases`` are the rows of its dataset, if they are not in the document.
     """
-    return _Reader(document, file, cases).suite()
+    return _SuiteReader(document, file, cases).suite()
 
 
 _OF_TARGET = "$target."
@@ -123,7 +123,7 @@ _READABLE = ("tools", "response_schema")
 """Options of a target that a grader's option can refer to; others may hold secrets."""
 
 
-class _Reader:
+class _SuiteReader:
     def __init__(self, document: SuiteDocument, file: Path, cases: Sequence[object] | None) -> None:
         self._document = document
         self._cases = cases

@@ -88,7 +88,7 @@ class ReplayConfig(TargetConfig, frozen=True):
             yield Problem("", "write one of run: ID, responses: FILE and cached: FOLDER")
 
 
-class _Stored(Protocol):
+class _StoredResponses(Protocol):
     """Responses in files."""
 
     def count(self, sample: Sample) -> int:
@@ -113,7 +113,7 @@ class ReplayTarget(DeclaredTarget[ReplayConfig]):
 
     def __init__(self, config: Mapping[str, Any] | None = None, secrets: Collection[str] = ()) -> None:
         super().__init__(config, secrets)
-        self._stored: _Stored | None = None
+        self._stored: _StoredResponses | None = None
         self._model: str | None = None
         self._responses_given: Counter[str] = Counter()
 

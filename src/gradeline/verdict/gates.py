@@ -224,7 +224,7 @@ def read_gate(data: object, graders: Sequence[str]) -> GateReading:
 
     ``graders`` are the keys that it may name; if empty, names are not checked.
     """
-    reader = _Reader(graders)
+    reader = _GateReader(graders)
     problems: list[Problem] = []
     gate = reader.read(data, "", problems)
     return GateReading(
@@ -234,7 +234,7 @@ def read_gate(data: object, graders: Sequence[str]) -> GateReading:
     )
 
 
-class _Reader:
+class _GateReader:
     def __init__(self, graders: Sequence[str]) -> None:
         self._graders = graders
         self.warnings: list[Problem] = []

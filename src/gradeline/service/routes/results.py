@@ -17,7 +17,7 @@ from gradeline.model.response import ResponseStatus
 from gradeline.rest_types import ResultPage, RunHistograms
 from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError, not_found
-from gradeline.service.exports import KINDS, Export, Exports, Format
+from gradeline.service.exports import KINDS, ExportFile, Exports, Format
 from gradeline.service.labels import (
     Label,
     LabelChange,
@@ -262,7 +262,7 @@ class _Attachment(StreamingResponse):
     """A streamed export. It ends when the reader disconnects. An error closes the connection, so that a partial file
     does not look complete."""
 
-    def __init__(self, export: Export) -> None:
+    def __init__(self, export: ExportFile) -> None:
         headers = {"Content-Disposition": f'attachment; filename="{export.name}"', "Cache-Control": "no-store"}
         super().__init__(export.chunks, media_type=export.content_type, headers=headers)
         self._chunks = export.chunks

@@ -25,7 +25,7 @@ from gradeline.testing.fake_judge.verdicts import (
     parse_prompt,
     true_winner,
 )
-from gradeline.testing.fake_judge.wire import JudgeRequest, ReplyChoice, ReplyToolCall, Token
+from gradeline.testing.fake_judge.wire import JudgeRequest, ReplyChoice, ReplyToken, ReplyToolCall
 
 NOTES = "Measured against the rubric — each point in turn."
 
@@ -326,7 +326,7 @@ def label_distribution(form: ReplyForm, verdict: FakeVerdict, spread: float) -> 
     return [(form.labels[0], first), (form.labels[1], 1 - first)]
 
 
-def tokenise(text: str, at: int, value: str, likely: Sequence[WeightedText], *, split: bool) -> tuple[Token, ...]:
+def tokenise(text: str, at: int, value: str, likely: Sequence[WeightedText], *, split: bool) -> tuple[ReplyToken, ...]:
     """The tokens of a text; those of the value that starts ``at`` have alternatives.
 
     With ``split`` the value is one token per character, and the alternatives of each continue the characters before it.
@@ -343,11 +343,11 @@ def tokenise(text: str, at: int, value: str, likely: Sequence[WeightedText], *, 
     )
 
 
-def _certain(text: str) -> Token:
-    return Token(text, _CERTAIN)
+def _certain(text: str) -> ReplyToken:
+    return ReplyToken(text, _CERTAIN)
 
 
-def _token(value: str, start: int, end: int | None, likely: Sequence[WeightedText]) -> Token:
+def _token(value: str, start: int, end: int | None, likely: Sequence[WeightedText]) -> ReplyToken:
     """A part of the value, with the corresponding parts of other values with the same beginning as alternatives."""
     chosen = value[start:end]
     shares: dict[str, float] = {}
@@ -360,7 +360,7 @@ def _token(value: str, start: int, end: int | None, likely: Sequence[WeightedTex
         return _certain(chosen)
     logs = {part: log(share / total) for part, share in shares.items() if share / total > _NEGLIGIBLE}
     ranked = sorted(logs.items(), key=lambda one: (one[1], one[0] == chosen), reverse=True)
-    return Token(chosen, logs.get(chosen, log(_NEGLIGIBLE)), tuple(ranked))
+    return ReplyToken(chosen, logs.get(chosen, log(_NEGLIGIBLE)), tuple(ranked))
 
 
 _TOOL = "record_verdict"
@@ -532,7 +532,7 @@ def _tokens(
     verdict: FakeVerdict,
     draft: ReplyDraft,
     text: str,
-) -> tuple[Token, ...]:
+) -> tuple[ReplyToken, ...]:
     value = str(draft.value) if draft.pair else json.dumps(draft.value)
     before = "[[" if form.brackets else f'"{form.key}":'
     start = text.find(before)

@@ -48,7 +48,7 @@ class JudgeRequest:
     """The parameters in use that some models do not support: the common name, and the one in this format."""
 
 
-class Token(NamedTuple):
+class ReplyToken(NamedTuple):
     """A piece of a reply."""
 
     text: str
@@ -82,7 +82,7 @@ class ReplyChoice(NamedTuple):
     finish: FinishReason = "stop"
     refusal: str | None = None
     call: ReplyToolCall | None = None
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[ReplyToken, ...] = ()
     """The tokens of the text, or of the tool call's arguments."""
 
 
@@ -206,13 +206,13 @@ def used_parameters(**values: tuple[str, object]) -> dict[str, str]:
     return {common: name for common, (name, value) in values.items() if value is not None}
 
 
-def stream_chunks(tokens: tuple[Token, ...], max_chunks: int = 40) -> list[tuple[Token, ...]]:
+def stream_chunks(tokens: tuple[ReplyToken, ...], max_chunks: int = 40) -> list[tuple[ReplyToken, ...]]:
     """The tokens in chunks, as a stream delivers them: one by one unless there are too many."""
     size = max(1, -(-len(tokens) // max_chunks))
     return [tokens[at : at + size] for at in range(0, len(tokens), size)]
 
 
-def joined_text(chunk: tuple[Token, ...]) -> str:
+def joined_text(chunk: tuple[ReplyToken, ...]) -> str:
     return "".join(token.text for token in chunk)
 
 

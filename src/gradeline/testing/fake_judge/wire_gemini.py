@@ -15,9 +15,9 @@ from gradeline.testing.fake_judge.wire import (
     JudgeResponse,
     RawRequest,
     ReplyChoice,
+    ReplyToken,
     RequestTool,
     StreamedReply,
-    Token,
     TokenCounts,
     bad_request,
     decoded,
@@ -198,7 +198,7 @@ def _candidate(number: int, reply: ReplyChoice, parts: list[Data]) -> Data:
     return {"index": number, **content, **({"safetyRatings": []} if reply.finish == "filter" else {})}
 
 
-def _logprobs(request: JudgeRequest, tokens: tuple[Token, ...]) -> Data:
+def _logprobs(request: JudgeRequest, tokens: tuple[ReplyToken, ...]) -> Data:
     if request.top_logprobs is None or not tokens:
         return {}
     count = request.top_logprobs

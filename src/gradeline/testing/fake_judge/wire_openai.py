@@ -15,9 +15,9 @@ from gradeline.testing.fake_judge.wire import (
     JudgeResponse,
     RawRequest,
     ReplyChoice,
+    ReplyToken,
     RequestTool,
     StreamedReply,
-    Token,
     TokenCounts,
     WireMessage,
     bad_request,
@@ -99,7 +99,7 @@ def error_body(failure: ApiFailure) -> Data:
     return {"error": {"message": failure.message, "type": kind, "param": failure.param, "code": failure.code}}
 
 
-def logprob(token: Token, count: int) -> Data:
+def logprob(token: ReplyToken, count: int) -> Data:
     """A token with its alternatives, in the format that chat completions and responses share."""
     top = [{"token": text, "logprob": value, "bytes": list(text.encode())} for text, value in token.top(count)]
     return {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode()), "top_logprobs": top}
@@ -193,7 +193,7 @@ def _choice(request: JudgeRequest, number: int, reply: ReplyChoice) -> Data:
     }
 
 
-def _logprobs(tokens: tuple[Token, ...], count: int) -> Data:
+def _logprobs(tokens: tuple[ReplyToken, ...], count: int) -> Data:
     return {"content": [logprob(token, count) for token in tokens], "refusal": None}
 
 
@@ -205,7 +205,7 @@ def _finish(reply: ReplyChoice) -> str:
     return "tool_calls" if reply.call else "stop"
 
 
-def _deltas(reply: ReplyChoice, number: int) -> Iterator[tuple[Data, tuple[Token, ...]]]:
+def _deltas(reply: ReplyChoice, number: int) -> Iterator[tuple[Data, tuple[ReplyToken, ...]]]:
     if reply.call:
         function = {"name": reply.call.name, "arguments": ""}
         first = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
@@ -374,7 +374,7 @@ def _output_part(request: JudgeRequest, reply: ReplyChoice, *, started: bool = F
     return {"type": "output_text", "text": "" if started else reply.text, "annotations": [], "logprobs": shown}
 
 
-def _output_logprobs(request: JudgeRequest, tokens: tuple[Token, ...]) -> list[Data]:
+def _output_logprobs(request: JudgeRequest, tokens: tuple[ReplyToken, ...]) -> list[Data]:
     return [] if request.top_logprobs is None else [logprob(token, request.top_logprobs) for token in tokens]
 
 
