@@ -43,6 +43,10 @@ def test_javascript_returns_a_boolean_a_number_or_a_verdict(tests: PromptfooTest
         "body", "abc", javascript("const found = output.match(/b/);\nif (found) {\n  return true;\n}\nreturn false;")
     )
     tests.add("declaration", "abc", javascript("const n = output.length; n === 3"))
+    tests.add("text in a declaration", "a;b", javascript("const s = output; s === 'a;b'"))
+    tests.add("loop in a declaration", "abc", javascript("let n = 0; for (const c of output) { n++; }; n === 3"))
+    tests.add("comment", "abc", javascript("output === 'abc'; // as it was"))
+    tests.add("main module", "abc", javascript("process.mainModule.require('path').basename('a/abc') === output"))
     tests.add("awaited", "abc", javascript("return await Promise.resolve(output === 'abc');"))
     tests.add("required", "abc", javascript("require('node:path').basename('a/abc') === output"))
     tests.add("not a verdict", "abc", javascript("output.match(/b/)"))
@@ -57,6 +61,10 @@ def test_javascript_returns_a_boolean_a_number_or_a_verdict(tests: PromptfooTest
         "too large": (True, 1.0),
         "body": (True, 1.0),
         "declaration": (True, 1.0),
+        "text in a declaration": (True, 1.0),
+        "loop in a declaration": (True, 1.0),
+        "comment": (True, 1.0),
+        "main module": (True, 1.0),
         "awaited": (True, 1.0),
         "required": (True, 1.0),
         "not a verdict": (None, None),
@@ -121,7 +129,9 @@ def test_python_returns_a_boolean_a_number_or_a_verdict(tests: PromptfooTests) -
     )
     tests.add("expression", "abc", python("len(output) == 3 and output.startswith('a')"))
     tests.add("number", "abc", python("len(output) / 10", threshold=0.5))
-    tests.add("lines", "abc", python("import json\nif output:\n    return json.loads('true')\nreturn False"))
+    tests.add("lines", "abc", python("import os\nif output:\n    return json.loads('true')\nreturn bool(os.sep)"))
+    tests.add("text", "abc", python("str(output == 'abc')"))
+    tests.add("json", "abc", python("json.dumps({'pass': True, 'score': 0.5})"))
     tests.add("not", "abc", {"type": "not-python", "value": "len(output) / 10"})
     tests.add("file", "abc", python("file://check.py"), variables={"name": "abc"})
     tests.add("function", "abc", python("file://check.py:long", config={"least": 3}))
@@ -131,6 +141,8 @@ def test_python_returns_a_boolean_a_number_or_a_verdict(tests: PromptfooTests) -
         "expression": (True, 1.0),
         "number": (False, 0.3),
         "lines": (True, 1.0),
+        "text": (True, 1.0),
+        "json": (True, 0.5),
         "not": (False, 0.7),
         "file": (True, 0.5),
         "function": (False, 0.0),
@@ -179,7 +191,7 @@ def test_code_is_carried_over_as_it_is_and_not_executed(tests: PromptfooTests) -
         (python("file://check.py:a.b"), "names the function 'a.b', which is not a name of Python"),
         (javascript("x" * 200_001), "has 200,001 characters of code, more than 200,000; put it into a file"),
         (javascript(""), "has no code"),
-        (python("return return"), "is not Python: invalid syntax, line 3; fix it"),
+        (python("return return"), "is not Python: invalid syntax, line 6; fix it"),
         (python("(" * 150_000), "is not Python"),
         ({"type": "webhook", "value": "localhost:80"}, "needs a URL as its value, got 'localhost:80'"),
         ({"type": "ruby", "value": "file://check.rb"}, "names a file that is not read: there is no file 'check.rb'"),

@@ -27,9 +27,14 @@ RUBY_RUNTIME = "graders/promptfoo.rb"
 _USER = "graders/promptfoo_files"
 """Folder of the user's own files, which generated files import."""
 _MAX_CODE = 200_000
+_MAX_LINE = 5_000
+"""Characters of a line in which the last statement is looked for."""
 _ABOVE_ZERO = 1e-9
 """The score from which a number passes without a threshold."""
-_STATEMENT = re.compile(r"(?:return|const|let|var|if|for|while|switch|throw|try|function|async)\b")
+_STATEMENT = re.compile(r"(?:return|if|for|while|switch|throw|try)\b")
+_DECLARATION = re.compile(r"(?:const|let|var)\s")
+_SEPARATOR = re.compile(r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|`(?:[^`\\]|\\.)*+`|[(\[{]|[)\]}]|;""", re.DOTALL)
+"""Texts, brackets and semicolons."""
 _CONTEXT = "context has vars, prompt, config, test and providerResponse; an output that is JSON is passed as text"
 _NUMBERS = "a number outside 0 to 1 passes or fails, and scores 1 or 0"
 
@@ -102,14 +107,28 @@ def _options(assertion: Assertion) -> dict[str, object]:
 
 
 def _body(code: str) -> str:
-    """The body of a function: an expression is returned, and so is the last one after declarations."""
+    """The body of a function. What is on one line is returned: all of it, or what follows its declarations."""
     plain = code.strip()
-    if "\n" in plain or re.match(r"(?:return|if|for|while|switch|throw|try)\b", plain):
+    if "\n" in plain or _STATEMENT.match(plain):
         return code.rstrip("\n")
-    if not _STATEMENT.match(plain):
-        return f"return (\n{plain.rstrip(';')}\n);"
-    first, _, last = plain.rstrip("; ").rpartition(";")
-    return f"{first};\nreturn (\n{last.strip()}\n);" if first else plain
+    plain = plain.rstrip("; ")
+    if not _DECLARATION.match(plain):
+        return f"return {plain};"
+    end = _last_separator(plain) if len(plain) <= _MAX_LINE else -1
+    return f"{plain[:end]};\nreturn {plain[end + 1 :].strip()};" if end > 0 else plain
+
+
+def _last_separator(code: str) -> int:
+    """Where the last statement of a line begins: the place of a semicolon outside of texts and brackets, or -1."""
+    found, depth = -1, 0
+    for part in _SEPARATOR.finditer(code):
+        if part[0] == ";" and depth == 0:
+            found = part.start()
+        elif part[0] in "([{":
+            depth += 1
+        elif part[0] in ")]}":
+            depth -= 1
+    return found
 
 
 def _is_module(text: str) -> bool:
@@ -171,7 +190,7 @@ def _require_python(code: str) -> None:
 def _python_function(code: str) -> str:
     plain = code.strip()
     body = textwrap.dedent(code).strip("\n") if "\n" in plain else f"return (\n    {plain}\n)"
-    return f"def get_assert(output, context):\n{textwrap.indent(body, '    ')}"
+    return f"import json\n\n\ndef get_assert(output, context):\n{textwrap.indent(body, '    ')}"
 
 
 def ruby(assertion: Assertion, scope: Scope) -> SuiteGrader:

@@ -1,6 +1,10 @@
 // Runs assertions of promptfoo as graders: reads a case per line from standard input, and writes its verdict.
+import { createRequire } from "node:module";
 import { createInterface } from "node:readline";
 import { isDeepStrictEqual } from "node:util";
+
+// code for promptfoo loads modules in this way too
+process.mainModule ??= { require: createRequire(import.meta.url) };
 
 /** The function of a module: the one with this name, else its default export, else the only one. */
 export function exported(module, name) {
