@@ -27,8 +27,8 @@ _OWN_KEYS = frozenset((VARS, RENDERED, "prefix", "suffix", "promptfoo"))
 """Keys of a case's metadata that the import writes."""
 _NO_ASSERTIONS = {"kind": "custom-rules", "rules": [{"condition": "length_min", "value": 0}]}
 _JSON_TRANSFORM = re.compile(r"\s*(?:return\s+)?JSON\.parse\(\s*output\s*\)(?P<path>(?:\.\w+|\[\d+\])+)\s*;?\s*")
-_FOR_TEXT = frozenset(("checks", "custom-rules", "model_judge", "embedding", "json_match", "json_schema", "similarity"))
-"""Kinds of graders whose submission an extractor can pick."""
+_NOT_FOR_TEXT = frozenset(("checks_metric", "cost", "finish_reason", "formula", "latency", "tool_calls", "trajectory"))
+"""Kinds of graders that do not grade the text of a response."""
 
 
 class TestScan:
@@ -140,7 +140,8 @@ class CaseMaker:
         graders: dict[str, dict[str, object]] = dict(self._mapper.graders)
         if self._extractor is not None:
             for name, grader in graders.items():
-                if grader.get("kind") in _FOR_TEXT and "extractor" not in grader:
+                in_node = str(grader.get("command")).startswith("['node'")  # those have the transform in their code
+                if grader.get("kind") not in _NOT_FOR_TEXT and not in_node and "extractor" not in grader:
                     graders[name] = {**grader, **self._extractor}
         if not graders:
             return {"graders": {"answered": _NO_ASSERTIONS}}
@@ -191,11 +192,12 @@ class CaseMaker:
         """The assertions, with the ``transform`` of the test unless an extractor does the same."""
         code = _transform(test)
         if code is None:
-            return [_with_data(one) for one in test.assertions] if self._outputs_data else list(test.assertions)
+            parsed = "JSON.parse(output)"
+            return [_with_data(one, parsed) for one in test.assertions] if self._outputs_data else list(test.assertions)
         if self._extractor is not None:
             note = "a response in which nothing is found scores 0; in promptfoo it is an error"
             self._report.approximated(test.place, "option 'transform'", "extractor json", note)
-            return list(test.assertions)
+            return [_with_data(one, code) for one in test.assertions]
         if code.strip() in ("output", "output.trim()"):
             self._report.approximated(test.place, "option 'transform'", "nothing", "whitespace around an output stays")
             return list(test.assertions)
@@ -214,10 +216,11 @@ def _transformed(assertion: object, code: str) -> object:
     return {**assertion, "transform": [code, own] if own else code}
 
 
-def _with_data(assertion: object) -> object:
-    """An assertion in JavaScript that gets the parsed output, as in promptfoo where a model has a schema."""
+def _with_data(assertion: object, code: str) -> object:
+    """An assertion in JavaScript that gets the data in the output, not its text."""
     if isinstance(assertion, Mapping) and isinstance(assertion.get("assert"), list):
-        return {**assertion, "assert": [_with_data(one) for one in assertion["assert"]]}
+        return {**assertion, "assert": [_with_data(one, code) for one in assertion["assert"]]}
     if not isinstance(assertion, Mapping) or assertion.get("type") not in ("javascript", "not-javascript"):
         return assertion
-    return {"transform": "JSON.parse(output)", **assertion}
+    own = assertion.get("transform")
+    return {**assertion, "transform": [code, own] if own else code}

@@ -32,6 +32,7 @@ from gradeline.importers.promptfoo_rows import (
     overall_grade,
     provider_of,
     response_of,
+    run_key,
     test_of,
     type_of,
 )
@@ -60,7 +61,7 @@ def is_results(source: Source) -> bool:
     """Whether a file has results: the whole document, or a row a line."""
     keys = source.keys
     whole = "results" in keys and ("evalId" in keys or keys >= {"config", "shareableUrl"})
-    old = keys >= {"version", "results", "stats"} and "eval" not in keys
+    old = keys >= {"results", "stats"} and bool(keys & {"version", "table"}) and "eval" not in keys
     return whole or old or keys >= _ROW
 
 
@@ -98,9 +99,8 @@ class _Results(NamedTuple):
     def rows(self, report: ImportReport) -> Iterator[ResultRow]:
         """The rows that are results; others are reported."""
         for row in self._all(report):
-            missing = sorted(key for key in ("promptIdx", "provider") if key not in row.data)
-            if missing:
-                report.not_mapped(row.place, "result", f"has no {missing[0]}; write results with promptfoo eval -o")
+            if not row.data.keys() & {"promptIdx", "response", "success", "gradingResult"}:
+                report.not_mapped(row.place, "result", "is not a result; write results with promptfoo eval -o")
             else:
                 yield row
 
@@ -122,7 +122,7 @@ class _Results(NamedTuple):
 class _Run:
     """A prompt with a provider, and what its results have."""
 
-    def __init__(self, key: tuple[object, str], name: str, provider: str, file: str) -> None:
+    def __init__(self, key: str, name: str, provider: str, file: str) -> None:
         self.key = key
         self.name = name
         self.provider = provider
@@ -163,7 +163,7 @@ class _ResultsImport:
         self._results = results
         self._output = output
         self._report = output.report
-        self._runs: dict[tuple[object, str], _Run] = {}
+        self._runs: dict[str, _Run] = {}
         self._scan = TestScan(())
         self._outputs: set[bool] = set()
         """Whether outputs are data, and whether some are not."""
@@ -228,14 +228,14 @@ class _ResultsImport:
 
     def _run(self, row: ResultRow) -> _Run | None:
         provider, label = provider_of(row.data)
-        key = (quote(row.data.get("promptIdx"), 20), f"{provider}\0{label}")
+        key = run_key(row.data)
         if key not in self._runs:
             if len(self._runs) >= _MAX_RUNS:
                 note = f"is of one of more than {_MAX_RUNS} runs; split the results"
                 self._report.not_mapped(row.place, "result", note)
                 return None
             prompt = row.data.get("prompt")
-            named = prompt.get("label") if isinstance(prompt, Mapping) else None
+            named = prompt.get("label", prompt.get("display")) if isinstance(prompt, Mapping) else None
             short = str(named) if named and len(str(named)) <= 40 and "{{" not in str(named) else ""
             names = {run.name for run in self._runs.values()}
             name = unique_name(f"{short}@{label or provider}".lstrip("@").replace("@", "-at-"), names, "run")
@@ -299,8 +299,7 @@ class _ResultsImport:
     def _run_results(self, run: _Run, cases: _Cases) -> Iterator[ImportedResult]:
         done: Counter[str] = Counter()
         for row in self._results.rows(ImportReport("", "")):
-            provider, label = provider_of(row.data)
-            if (quote(row.data.get("promptIdx"), 20), f"{provider}\0{label}") != run.key:
+            if run_key(row.data) != run.key:
                 continue
             digest = test_of(row).whole_digest
             sample = cases.sample(digest)

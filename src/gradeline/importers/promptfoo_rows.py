@@ -10,7 +10,8 @@ from typing import Any, NamedTuple, TypeGuard
 from gradeline.errors import AgentError, Fault
 from gradeline.extractors.base import compact_json
 from gradeline.importers.grades import imported_grade, not_graded
-from gradeline.importers.promptfoo_tests import PromptfooTest
+from gradeline.importers.promptfoo_tests import PromptfooTest, csv_test
+from gradeline.importers.report import ImportReport
 from gradeline.model import (
     ErrorInfo,
     Grade,
@@ -23,6 +24,7 @@ from gradeline.model import (
     clean_text,
     quote,
 )
+from gradeline.model.fingerprint import fingerprint
 from gradeline.targets.answer_values import call_entries, tool_calls
 
 OVERALL = "promptfoo"
@@ -57,15 +59,23 @@ def test_of(row: ResultRow) -> PromptfooTest:
     for done in ("transform", "postprocess"):  # the recorded output is that after them
         options.pop(done, None)
     threshold = data.get("threshold")
+    if not isinstance(assertions, list) and any(str(name).startswith("__expected") for name in written):
+        # before 2024 the assertions of a CSV file were among the variables
+        cells = {str(name): value for name, value in written.items() if isinstance(value, str)}
+        assertions = csv_test(row.place, cells, ImportReport("", ""))["assert"]
     return PromptfooTest(
         place=row.place,
         description=str(data["description"]) if data.get("description") else None,
-        variables={str(name): value for name, value in written.items() if name not in _RUNTIME_VARS},
+        variables={str(name): value for name, value in written.items() if not _is_special(str(name))},
         assertions=assertions if isinstance(assertions, list) else [],
         options=options,
         threshold=threshold if is_number(threshold) else None,
         metadata=metadata if isinstance(metadata, Mapping) else {},
     )
+
+
+def _is_special(name: str) -> bool:
+    return name in _RUNTIME_VARS or name.startswith("__")
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -78,6 +88,13 @@ def provider_of(row: Mapping[str, Any]) -> tuple[str, str]:
     if isinstance(provider, Mapping):
         return str(provider.get("id") or "provider"), str(provider.get("label") or "")
     return str(provider or "provider"), ""
+
+
+def run_key(row: Mapping[str, Any]) -> str:
+    """What results of one run have in common: the prompt and the provider."""
+    prompt = row.get("prompt")
+    named = prompt.get("label", prompt.get("display")) if isinstance(prompt, Mapping) else None
+    return fingerprint(row.get("promptIdx", str(named)), *provider_of(row))
 
 
 def all_components(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -212,6 +212,24 @@ def test_the_same_type_twice_has_two_columns(capsys: pytest.CaptureFixture[str])
     assert set(shown["summary"]["graders"]) == {"promptfoo", "icontains", "icontains-2", "assert-set", "equals"}
 
 
+def test_results_of_old_versions(capsys: pytest.CaptureFixture[str], project: Path) -> None:
+    rows = [
+        {
+            "prompt": {"raw": f"{display} tea", "display": f"{display} {{{{body}}}}"},
+            "vars": {"body": "tea", "__expected": "contains: tea"},
+            "response": {"output": f"{display} a tea", "tokenUsage": {"total": 3, "prompt": 2, "completion": 1}},
+            "success": True,
+        }
+        for display in ("Say", "Sing")
+    ]
+    (project / "output.json").write_text(json.dumps({"results": rows, "stats": {"successes": 2}, "table": []}))
+    code, report = run(capsys, "import", "output.json", "--output", "out")
+    assert (code, len(report["runs"])) == (0, 2)
+    (case,) = (json.loads(line) for line in Path("out/cases.jsonl").read_text().splitlines())
+    assert (case["input"], case["checks"][0]["value"], case["metadata"]["vars"]) == ("tea", "tea", {"body": "tea"})
+    assert run_command(["run", "out/suite.yaml"]) == 0
+
+
 def test_lines_that_were_cut_off_are_reported(capsys: pytest.CaptureFixture[str], project: Path) -> None:
     text = "\n".join(map(json.dumps, ROWS))
     (project / "results.jsonl").write_text(text[:-40])
