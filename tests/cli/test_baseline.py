@@ -244,6 +244,19 @@ def test_pruning_keeps_the_run_of_a_baseline_and_gives_the_reason(project: Path)
         }
 
 
+def test_the_list_of_runs_shows_baselines(project: Path) -> None:
+    gradeline(project, "run", suite(project, "capitals", [["no"]] * 300))
+    assert all("baselines" not in one for one in gradeline(project, "list")[1]["runs"])
+    first = gradeline(project, "baseline", "set", "main", "latest~1")[1]["run"]
+    gradeline(project, "baseline", "set", "release", first)
+    listed = gradeline(project, "list")[1]["runs"]
+    assert [(one["id"], one.get("baselines")) for one in listed][1] == (first, ["main", "release"])
+    assert "baselines" not in listed[0]
+    environment = {key: value for key, value in os.environ.items() if key != "GRADELINE_STORE"}
+    shown = run_command([COMMAND, "list"], cwd=project, text=True, env=environment).stdout
+    assert "main, release" in shown
+
+
 @pytest.mark.parametrize("name", ["a b", "latest", "../x", "\x1b[31m"])
 def test_an_invalid_name_is_refused(project: Path, name: str) -> None:
     message = refused(project, "baseline", "set", name, "latest")

@@ -42,7 +42,10 @@ def test_a_baseline_is_set_shown_and_cleared(server: Server, page: Page, browser
 
     page.goto(f"{server.url}/#/runs")
     page.get_by_role("row").get_by_text("baseline main").wait_for()
-    page.go_back()
+    page.goto(f"{server.url}/#/new")
+    option = page.get_by_label("Compare with").locator("option", has_text=", baseline main")
+    option.wait_for(state="attached")
+    page.goto(f"{server.url}/#/runs/{run}")
     shown.get_by_role("button", name="Clear the baseline main").click()
     dialog.get_by_role("button", name="Cancel").click()
     assert server.data("GET", "/api/baselines")["count"] == 1

@@ -60,16 +60,29 @@ def list_runs(limit: int, usage: bool) -> None:
     with open_store(settings, "read") as storage:
         runs = storage.list_runs(limit)
         sizes = _usage_of(storage, runs) if usage else {}
+        baselines = _baselines_of(storage)
     if settings.json:
-        listed = [{**run_data(one), **_usage_data(sizes.get(one.id))} for one in runs]
+        listed = [{**run_data(one), **_baseline_data(baselines, one), **_usage_data(sizes.get(one.id))} for one in runs]
         click.echo(json.dumps({"runs": listed}, ensure_ascii=False))
     elif runs:
-        _print_runs(settings, runs, sizes if usage else None)
+        _print_runs(settings, runs, baselines, sizes if usage else None)
     else:
         from gradeline.cli.stores import store_file
 
         file = store_file(settings)
         click.echo(f"No runs yet{'' if file is None else f' in {file}'}. Start one with: gradeline run SUITE")
+
+
+def _baselines_of(storage: Storage) -> dict[str, list[str]]:
+    """The names of the baselines by run."""
+    names: dict[str, list[str]] = {}
+    for one in storage.list_baselines():
+        names.setdefault(one.run, []).append(one.name)
+    return names
+
+
+def _baseline_data(baselines: dict[str, list[str]], run: Run) -> dict[str, list[str]]:
+    return {"baselines": baselines[run.id]} if run.id in baselines else {}
 
 
 def _usage_of(storage: Storage, runs: list[Run]) -> dict[str, RunUsage]:
@@ -88,19 +101,24 @@ def _usage_data(usage: RunUsage | None) -> dict[str, int]:
     return {} if usage is None else {"rows": usage.rows, "estimated_bytes": usage.bytes}
 
 
-def _print_runs(settings: CliSettings, runs: list[Run], sizes: dict[str, RunUsage] | None) -> None:
+def _print_runs(
+    settings: CliSettings, runs: list[Run], baselines: dict[str, list[str]], sizes: dict[str, RunUsage] | None
+) -> None:
     has_variants = any(one.variant is not None for one in runs)
+    has_baselines = any(one.id in baselines for one in runs)
     columns = (
         TableColumn("id", key=True),
         TableColumn("name", wraps=True, key=True),
         *((TableColumn("variant", wraps=True),) if has_variants else ()),
+        *((TableColumn("baseline", wraps=True),) if has_baselines else ()),
         *(TableColumn(title) for title in ("status", "started", "cases")),
         *(() if sizes is None else (TableColumn("rows", right=True), TableColumn("size (est.)", right=True))),
     )
     rows = []
     for one in runs:
         variant = [one.variant or ""] if has_variants else []
-        row = [one.id[:8], one.name, *variant, one.status, one.started_at or "", str(one.total or "")]
+        named = [", ".join(baselines.get(one.id, ()))] if has_baselines else []
+        row = [one.id[:8], one.name, *variant, *named, one.status, one.started_at or "", str(one.total or "")]
         if sizes is not None:
             size = sizes.get(one.id)
             row += [MISSING, MISSING] if size is None else [f"{size.rows:,}", mebibytes(size.bytes)]

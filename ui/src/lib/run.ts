@@ -61,6 +61,11 @@ export function runTitle(run: Evaluation): string {
   return visibleText(run.name || run.id.slice(0, 8));
 }
 
+/** ", baseline main" for a run that is a baseline, for the options of a select. */
+export function baselineSuffix({ baselines = [] }: Pick<Evaluation, "baselines">): string {
+  return baselines.map((name) => `, baseline ${visibleText(name)}`).join("");
+}
+
 /** A short description of the run's target. */
 export function targetName(run: Evaluation): string {
   if (run.agent_endpoint_url) return run.agent_endpoint_url;

@@ -10,7 +10,7 @@ import { SafeText } from "../../components/SafeText.tsx";
 import { toast } from "../../components/toast.tsx";
 import { formatAgo, formatCount } from "../../lib/format.ts";
 import { usePageTitle } from "../../lib/hooks.ts";
-import { isInProgress, runTitle } from "../../lib/run.ts";
+import { baselineSuffix, isInProgress, runTitle } from "../../lib/run.ts";
 import { useUrlState } from "../../lib/urlState.ts";
 import { visibleText } from "../../lib/visibleText.ts";
 import { CaseChanges } from "./CaseChanges.tsx";
@@ -209,6 +209,7 @@ function RunChooser({ label, help, runs, chosen, current, onChoose }: RunChooser
         {listed.map((run) => (
           <option key={run.id} value={run.id}>
             {runTitle(run)} · {run.status} · {formatCount(run.result_count)} results · {formatAgo(run.started_at)}
+            {baselineSuffix(run)}
           </option>
         ))}
       </select>

@@ -7,7 +7,7 @@ import { newIdempotencyKey } from "../../api/request.ts";
 import { Button } from "../../components/Button.tsx";
 import { CheckboxField, Field } from "../../components/Field.tsx";
 import { ErrorNotice } from "../../components/Notice.tsx";
-import { runTitle } from "../../lib/run.ts";
+import { baselineSuffix, runTitle } from "../../lib/run.ts";
 import { AgentForm } from "./AgentForm.tsx";
 import { CaseChooser } from "./CaseChooser.tsx";
 import { agentKey, type Draft, runRequest, stopsEarly, validateDraft } from "./draft.ts";
@@ -183,6 +183,7 @@ function RunOptions({ draft, onChange, problems }: RunOptionsProps) {
           {runs.data?.evaluations.map((run) => (
             <option key={run.id} value={run.id}>
               {runTitle(run)} · {run.id.slice(0, 8)}
+              {baselineSuffix(run)}
             </option>
           ))}
         </select>
