@@ -365,6 +365,14 @@ def test_a_run_is_compared_with_a_baseline_of_the_service(tmp_path: Path, store:
         assert isinstance(one, SharedStorage)
         assert isinstance(two, SharedStorage)
         assert content_in(two, base)[1:] == content_in(one, base)[1:]
+        copied = two.get_run(base)
+        assert copied is not None
+        assert copied.definition is not None
+        assert str(tmp_path) not in copied.definition
+    command = [COMMAND, "regrade", base, "--store", str(tmp_path / "two.db")]
+    refused = run_command(command, cwd=tmp_path, text=True)
+    assert (refused.returncode, "was copied from another store, without its suite" in refused.stderr) == (2, True)
+    assert run_command([*command, "--suite", "suite.yaml"], cwd=tmp_path, text=True).returncode == 0
 
 
 def test_a_copied_run_is_the_same_with_its_parent_and_is_copied_once(

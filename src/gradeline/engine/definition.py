@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlsplit
 
@@ -119,7 +120,7 @@ class RunDefinition(Struct, frozen=True):
     """What a run executes, and how; stored with the run as JSON."""
 
     suite: str
-    """The path of the suite file."""
+    """The path of the suite file; empty in a copy of a run of another store."""
     options: RunOptions
     rules: Rules = Rules()
     baselines: dict[str, str] = {}
@@ -138,6 +139,16 @@ class RunDefinition(Struct, frozen=True):
             return decode(run.definition or "", type=cls)
         except ValueError:
             raise ConfigError(Problem(run.id, "the run does not record which suite it is of")) from None
+
+    @property
+    def suite_file(self) -> Path:
+        """The path of the suite file; `ConfigError` for a run that was copied without it."""
+        if not self.suite:
+            reason = (
+                "the run was copied from another store, without its suite; resume it there, or regrade it with --suite"
+            )
+            raise ConfigError(Problem("", reason))
+        return Path(self.suite)
 
     def without_suite(self) -> RunDefinition:
         """The definition of a run from elsewhere: nothing that a resume would read, write or execute is left."""

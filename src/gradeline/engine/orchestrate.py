@@ -401,7 +401,7 @@ async def regrade_run(
     if document is not None:
         suite = suite_of_run(definition, overrides)
     else:
-        suite = await _read(path or Path(definition.suite), options._replace(overrides=overrides), observer)
+        suite = await _read(path or definition.suite_file, options._replace(overrides=overrides), observer)
     prices = options.prices or stored.prices
     merged = options._replace(
         repeats=parent.repeats,
@@ -420,7 +420,7 @@ def suite_of_run(definition: RunDefinition, overrides: tuple[str, ...] | None = 
     chosen = definition.options.overrides if overrides is None else overrides
     if definition.document is not None:
         return stored_suite(definition.document, chosen)
-    suite = read_suite(Path(definition.suite), chosen)
+    suite = read_suite(definition.suite_file, chosen)
     source = msgspec.structs.replace(suite.dataset.pinned(definition.revisions), ids=definition.case_ids)
     return msgspec.structs.replace(suite, dataset=source, digest=pinned_digest(suite.digest, definition.revisions))
 

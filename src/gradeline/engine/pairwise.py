@@ -188,7 +188,7 @@ def _begun(storage: Storage, pair: Pair, options: RunOptions, baselines: dict[st
 
 def _digest(definition: RunDefinition) -> str | None:
     try:
-        return read_suite(Path(definition.suite), definition.options.overrides).digest
+        return read_suite(definition.suite_file, definition.options.overrides).digest
     except ConfigError:
         return None
 
