@@ -11,7 +11,7 @@ import pytest
 from gradeline.importers.promptfoo_assertions import CLAIMED_TYPES, parse_expected
 from gradeline.importers.promptfoo_types import SPECIAL_TYPES, TYPES
 from gradeline.importers.report import State
-from gradeline.model import Response
+from gradeline.model import Message, Response, ToolCall, Trajectory
 from promptfoo_tests import PromptfooTests
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
@@ -58,6 +58,38 @@ def test_values_are_rendered_with_the_variables_of_the_test(tests: PromptfooTest
     )
     case = tests.map({"type": "contains", "value": value}, variables={"names": ["Ada", "Bob"]})
     assert case.checks == [{"condition": "contains", "value": "ADA, BOB x", "case_sensitive": True}]
+
+
+def test_data_is_taken_as_it_is_and_files_are_read(tests: PromptfooTests) -> None:
+    (tests.folder / "word.txt").write_text("Rome {{name}}\n")
+    (tests.folder / "schema.yaml").write_text("type: object\nrequired: [a]\n")
+    case = tests.map(
+        {"type": "equals", "value": {"a": "{{name}}"}},
+        {"type": "contains-any", "value": ["{{name}}", "file://word.txt", 5]},
+        {"type": "is-json", "value": "file://schema.yaml"},
+        variables={"name": "Ada"},
+    )
+    data, texts, schema = case.checks
+    assert data["all"][1]["value"] == {"a": "{{name}}"}  # type: ignore[index]
+    assert texts["value"] == ["Ada", "Rome {{name}}", "5"]
+    assert schema["value"] == {"type": "object", "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("value", "calls", "passed"),
+    [
+        ({"name": "search", "max": 2}, 0, False),  # at least one call, also with a maximum
+        ({"name": "search", "max": 2}, 2, True),
+        ({"name": "search", "max": 2}, 3, False),
+        ({"pattern": "sea*", "min": 2}, 1, False),
+    ],
+)
+def test_the_number_of_calls_of_a_tool(tests: PromptfooTests, value: object, calls: int, passed: bool) -> None:
+    made = Trajectory(((Message("assistant", "", (ToolCall("search"),) * calls),),))
+    response = Response(text="-", trajectory=made)
+    tests.add("test", response, {"type": "trajectory:tool-used", "value": value})
+    tests.add("not", response, {"type": "not-trajectory:tool-used", "value": value})
+    assert {name: verdict.passed for name, verdict in tests.verdicts().items()} == {"test": passed, "not": not passed}
 
 
 def test_equal_assertions_share_a_grader_and_each_case_has_its_value(tests: PromptfooTests) -> None:
@@ -210,6 +242,8 @@ def test_javascript_that_is_no_rule_runs_with_node(tests: PromptfooTests) -> Non
             {"type": "equals", "value": "file://../secret.json"},
             "has a value that is not read: '../secret.json' is outside",
         ),
+        ({"type": "trajectory:tool-args-match", "value": {"name": "a"}}, "needs mappings as its args and defaults"),
+        ({"type": "contains", "value": "package:words:one"}, "has the value 'package:words:one' of a package; write a"),
         ({"type": "promptfoo:redteam:pii"}, "is of red teaming, which gradeline does not do; keep it in promptfoo"),
     ],
 )

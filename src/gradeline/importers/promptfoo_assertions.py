@@ -21,6 +21,7 @@ from gradeline.importers.promptfoo_judges import judge_options
 from gradeline.importers.promptfoo_rules import RULES, negate_check, rule_name
 from gradeline.importers.promptfoo_types import (
     EXPECTED,
+    MAX_ITEMS,
     SPECIAL_TYPES,
     TYPES,
     Assertion,
@@ -47,6 +48,7 @@ _MAX_WEIGHT = 1e6
 _MAX_METRIC = 80
 _MAX_TYPE = 100
 _TEMPLATES = "#/assertionTemplates/"
+_PACKAGE = "package:"
 _CODE = frozenset(("javascript", "python", "ruby"))
 _SCRIPTS = frozenset((".js", ".cjs", ".mjs", ".ts", ".py", ".rb"))
 _NOT_OF_OUTPUT = frozenset(
@@ -268,8 +270,8 @@ class _Reader:
         config = data.get("config") or {}
         if not isinstance(config, Mapping):
             raise NotMappedError(f"has the config {quote(config, 60)}; write a mapping")
-        rendered_config = self._rendering.value(config)
-        assert isinstance(rendered_config, dict)  # noqa: S101 - a rendered mapping is one
+        own_config = self._rendering.data(config)
+        assert isinstance(own_config, dict)  # noqa: S101 - it was a mapping
         return Assertion(
             type=kind,
             negated=kind != written,
@@ -277,25 +279,34 @@ class _Reader:
             threshold=self._threshold(data),
             weight=self._weight(data),
             metric=self._metric(data),
-            config=rendered_config,
-            provider=self._rendering.value(data.get("provider")),
+            config=own_config,
+            provider=self._rendering.data(data.get("provider")),
             rubric_prompt=data.get("rubricPrompt"),
             transforms=_transforms(data.get("transform")),
             context_transform=_text(data, "contextTransform"),
         )
 
     def _value(self, kind: str, value: object) -> object:
+        if isinstance(value, str) and value.startswith(_PACKAGE):
+            raise NotMappedError(f"has the value {quote(value, 60)} of a package; write a file that calls it")
         if isinstance(value, str) and value.startswith(SCHEME):
-            reference = FileReference.of(value)
-            if kind in _CODE:
-                return value
-            if reference.suffix in _SCRIPTS:
-                raise NotMappedError(f"has a value that {quote(reference.path, 60)} computes; write the value out")
-            try:
-                return self._scope.folder.value(reference)
-            except FileReferenceError as error:
-                raise NotMappedError(f"has a value that is not read: {error}") from None
-        return self._rendering.value(value)
+            return value if kind in _CODE else self._content(value)
+        if not isinstance(value, list) or len(value) > MAX_ITEMS:
+            return self._rendering.value(value)
+        files = {at: one for at, one in enumerate(value) if isinstance(one, str) and one.startswith(SCHEME)}
+        found = self._rendering.value(["" if at in files else one for at, one in enumerate(value)])
+        assert isinstance(found, list)  # noqa: S101 - it was a list
+        return [self._content(files[at]) if at in files else one for at, one in enumerate(found)]
+
+    def _content(self, written: str) -> object:
+        """The content of a file."""
+        reference = FileReference.of(written)
+        if reference.suffix in _SCRIPTS:
+            raise NotMappedError(f"has a value that {quote(reference.path, 60)} computes; write the value out")
+        try:
+            return self._rendering.data(self._scope.folder.value(reference))
+        except FileReferenceError as error:
+            raise NotMappedError(f"has a value that is not read: {error}") from None
 
     def _threshold(self, data: Mapping[str, object]) -> float | None:
         written = data.get("threshold")

@@ -88,7 +88,8 @@ def tools_used(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG0
     value = assertion.value
     if isinstance(value, Mapping):
         name, least, most = _counted(value)
-        return _trajectory(assertion.negated, counts={name: _range(assertion.negated, least, most)})
+        bounds = {"min": 1 if least is None else least, **({} if most is None else {"max": most})}
+        return _trajectory(False, counts={name: bounds})
     tools = value if isinstance(value, list) else [value]
     if not tools or not all(isinstance(tool, str) and tool for tool in tools):
         raise NotMappedError(f"needs names of tools as its value, got {quote(value, 60)}")
@@ -137,15 +138,17 @@ def tool_arguments(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: 
     if not isinstance(value, Mapping):
         raise NotMappedError(f"needs {{name, args}} as its value, got {quote(value, 60)}")
     name = value.get("name", value.get("pattern"))
-    args, defaults = value.get("args", value.get("arguments", {})), value.get("defaults", {})
+    args, defaults = value.get("args", value.get("arguments")), value.get("defaults", {})
+    mode = value.get("mode", "partial")
     if not isinstance(name, str) or not name:
         raise NotMappedError("needs the name of a tool")
     if not isinstance(args, Mapping) or not isinstance(defaults, Mapping):
         raise NotMappedError("needs mappings as its args and defaults")
+    if mode not in ("partial", "exact"):
+        raise NotMappedError(f"has the mode {quote(mode, 40)}; write partial or exact")
     allowed: dict[str, object] = {argument: [default, ""] for argument, default in defaults.items()}
     allowed |= {argument: [expected] for argument, expected in args.items()}
     allowed |= {argument: [args[argument], ""] for argument in args if defaults.get(argument) == args[argument]}
-    mode = "exact" if value.get("mode") == "exact" else "partial"
     allowed = allowed if mode == "exact" else {argument: allowed[argument] for argument in args}
     config = grader_options("tool_calls", mode="superset", args=mode, ignore=_ignored(value.get("ignore")))
     return SuiteGrader(config, "grader tool_calls", [{"name": name, "arguments": allowed}], _STEPS)

@@ -169,27 +169,36 @@ class Rendering:
         self._items = 0
         self._chars = 0
 
-    def value(self, written: object, depth: int = 0) -> object:
-        """A value with the templates in its strings rendered, and characters replaced that cannot be stored.
+    def value(self, written: object) -> object:
+        """A text, or the texts of a list, with their templates rendered; other data as it is, as in promptfoo.
 
-        `NotMappedError` for templates that are not supported, and beyond the bounds.
+        Characters that cannot be stored are replaced. `NotMappedError` for templates that are not supported, and beyond
+        the bounds.
         """
+        if isinstance(written, str):
+            return self._text(written, is_template=True)
+        if isinstance(written, list):
+            return [self._text(one, is_template=True) if isinstance(one, str) else self.data(one) for one in written]
+        return self.data(written)
+
+    def data(self, written: object, depth: int = 0) -> object:
+        """A value without templates, within the same bounds."""
         if depth > MAX_DEPTH:
             raise NotMappedError(f"has a value that is nested more than {MAX_DEPTH} levels deep; write a flatter one")
         self._items += 1
         if self._items > MAX_ITEMS:
             raise NotMappedError(f"is in a test whose values have more than {MAX_ITEMS:,} items; split the test")
         if isinstance(written, str):
-            return self._text(written)
+            return self._text(written, is_template=False)
         if isinstance(written, Mapping):
-            return {clean_text(str(key)).text: self.value(item, depth + 1) for key, item in written.items()}
+            return {clean_text(str(key)).text: self.data(item, depth + 1) for key, item in written.items()}
         if isinstance(written, list | tuple):
-            return [self.value(item, depth + 1) for item in written]
+            return [self.data(item, depth + 1) for item in written]
         return written
 
-    def _text(self, written: str) -> str:
+    def _text(self, written: str, *, is_template: bool) -> str:
         try:
-            text = render_page(parse_page(written), self._variables)
+            text = written if not is_template else render_page(parse_page(written), self._variables)
         except TemplateError as error:
             raise NotMappedError(f"has a template that {error}; write the value out") from None
         self._chars += len(text)
