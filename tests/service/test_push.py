@@ -442,3 +442,23 @@ def test_pages_of_a_copy_have_cursors_and_a_run_that_has_not_ended_has_none(team
         assert [json.loads(case)["position"] for case in cases] == list(range(CASES + 1))
         assert server.error("GET", f"/api/uploads/{run.id}?cursor=x")[0] == 400
         assert server.error("GET", "/api/uploads/nothing")[0] == 404
+
+
+def test_a_job_is_compared_with_a_baseline_of_the_service_once_there_is_one(tmp_path: Path, team: str) -> None:
+    (tmp_path / "suite.yaml").write_text(json.dumps({**SUITE, "graders": {"exact": {"kind": "contains"}}}))
+    variables = {key: value for key, value in os.environ.items() if not key.startswith(("GRADELINE_", "GITHUB_", "CI"))}
+
+    def job(store: str, answer: str) -> tuple[int, Any, str]:
+        (tmp_path / "agent.py").write_text(f"def answer(text):\n    return {answer!r}\n")
+        command = [COMMAND, "ci", "suite.yaml", "--store", store, "--baseline", f"{server.url}#main"]
+        done = run_command(command, cwd=tmp_path, text=True, env=variables)
+        return done.returncode, json.loads((tmp_path / "gradeline-ci.json").read_text()), done.stderr
+
+    with Server(team) as server:
+        code, _, err = job("first.db", "Paris")
+        assert (code, "has no baseline 'main' of the suite 'capitals'" in err) == (0, True)
+        command = [COMMAND, "push", "latest", "--store", "first.db", "--to", server.url, "--set-baseline", "main"]
+        assert run_command(command, cwd=tmp_path, env=variables).returncode == 0
+        (base,) = server.data("GET", "/api/baselines")["baselines"]
+        code, report, _ = job("second.db", "Rome")
+    assert (code, report["runs"][0]["base"]) == (1, base["evaluation_id"])

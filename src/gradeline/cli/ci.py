@@ -117,7 +117,7 @@ def run(**options: Any) -> int:
     engine_choice = EngineChoice(**{key: options.pop(key) for key in EngineChoice._fields})
     job = CiJob(options=run_options, **options)
     with open_engine(settings, engine_choice) as engine, open_store(settings) as storage:
-        baseline = local_baseline(settings, storage, job.baseline, job.suite, run_options.overrides)
+        baseline = local_baseline(settings, storage, job.baseline, job.suite, run_options.overrides, required=False)
         return lifecycle.run_event_loop(run_job(settings, storage, job._replace(baseline=baseline), engine))
 
 

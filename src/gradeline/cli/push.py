@@ -74,9 +74,18 @@ def push(run_name: str, url: str, key_env: str, set_baseline: str | None, suite:
 
 
 def local_baseline(
-    settings: CliSettings, storage: Storage, baseline: str | None, suite: Path, overrides: tuple[str, ...]
+    settings: CliSettings,
+    storage: Storage,
+    baseline: str | None,
+    suite: Path,
+    overrides: tuple[str, ...],
+    *,
+    required: bool = True,
 ) -> str | None:
-    """The baseline as a run of the store; that of a service, as URL#NAME, is copied from there."""
+    """The baseline as a run of the store; that of a service, as URL#NAME, is copied from there.
+
+    One that the service does not have is an error, or if it is not required a warning.
+    """
     if baseline is None or not baseline.startswith(("http://", "https://")):
         return baseline
     from gradeline.client import ApiError, Client
@@ -95,7 +104,10 @@ def local_baseline(
             if error.status != _NOT_FOUND:
                 raise
             unknown = f"{quote(url)} has no baseline {quote(name)} of the suite {quote(suite_name)}, and no such run"
-            raise ConfigError(Problem("--baseline", unknown)) from None
+            if required:
+                raise ConfigError(Problem("--baseline", unknown)) from None
+            print_message(f"warning: {unknown}")
+            return None
     if not settings.quiet:
         print_message(f"baseline {name} of {url}: {run}")
     return run
