@@ -35,7 +35,7 @@ def test_two_pushes_to_a_pull_request_edit_one_comment(checkout: Checkout, githu
     base = checkout.commit()
     assert checkout.run("suite.yaml", checkout.push_job()).code == 0
     nothing = checkout.run("comment", {**checkout.push_job(), **variables(github)})
-    assert (nothing.code, nothing.printed) == (0, "no comment: not a pull request: there is nothing to comment on\n")
+    assert (nothing.code, nothing.printed) == (0, "no comment: not the job of a pull request\n")
     assert github.requests == []
 
     checkout.answer(*WORSE)

@@ -78,8 +78,8 @@ class TestInit:
                 "gradeline view",
             ],
             "notes": [
-                "then replace the examples by your own: my evals/cases.jsonl, my evals/agent.py",
-                "no git repository around my evals; a pipeline works in the root of one",
+                "then replace the examples with your own: my evals/cases.jsonl, my evals/agent.py",
+                "my evals is not in a git repository; a pipeline must be in the root of one",
             ],
         }
         assert created(tmp_path / "my evals") == sorted(names)
@@ -95,7 +95,7 @@ class TestInit:
             "wrote suite.yaml\nwrote cases.jsonl\nwrote graders.py\nwrote agent.py\nwrote suite.schema.json\n"
             "wrote .gitignore\n\n"
             "Next:\n  gradeline validate suite.yaml\n  gradeline run suite.yaml\n  gradeline view\n"
-            "Then replace the examples by your own: cases.jsonl, agent.py.\n",
+            "Then replace the examples with your own: cases.jsonl, agent.py.\n",
             "",
         )
         quiet = gradeline(tmp_path, "init", "other", "--target", "command", "--quiet")
@@ -145,7 +145,7 @@ class TestInit:
             2,
             "",
             "gradeline: \n  suite.yaml: already exists\n  agent.py: already exists\n"
-            "  overwrite them with --force, or name another folder\n",
+            "  overwrite them with --force, or choose another folder\n",
         )
         assert content(tmp_path) == {"agent.py": "mine"}
 
@@ -178,8 +178,8 @@ class TestInit:
     @pytest.mark.parametrize(
         ("folder", "message"),
         [
-            ("file", "gradeline: file: is a file; name a folder\n"),
-            ("a\nb", "gradeline: 'a\\nb': contains a control character; name another folder\n"),
+            ("file", "gradeline: file: is a file; choose a folder\n"),
+            ("a\nb", "gradeline: 'a\\nb': contains a control character; choose another folder\n"),
             ("file/below", "gradeline: file/below/suite.yaml: cannot write: Not a directory; choose another"),
             ("/proc/evals", "gradeline: /proc/evals/suite.yaml: cannot write: No such file or directory; choose"),
         ],
@@ -201,7 +201,7 @@ class TestInit:
         [
             (["--target", "http", "--model", "m"], ["--model: is not an option of --target http, only of openai"]),
             (["--url", "localhost:80"], ["--url: 'localhost:80' is not a URL; write it as http://127.0.0.1:8000/path"]),
-            (["--url", "http://me:s3cret@host/"], ["--url: contains a password, which would be in the suite"]),
+            (["--url", "http://me:s3cret@host/"], ["--url: contains a password, which would be stored in the suite"]),
             (["--url", ""], ["--url: is empty; leave the option out for its default"]),
             (["--url", "http://a\x1b[31m/"], ["--url: 'http://a\\x1b[31m/' contains a control character"]),
             (["--request", "{"], ["--request: '{' is not JSON; write it as"]),
@@ -211,9 +211,9 @@ class TestInit:
             (["--function", "answer"], ["--function: 'answer' is not a function; write file.py:name or module:name"]),
             (["--function", "no.py:answer"], ["--function: no file 'no.py' in "]),
             (["--command", "a 'b"], ['--command: "a \'b" cannot be split']),
-            (["--function", "a:b", "--url", "http://a"], ["no kind of agent has all these options"]),
+            (["--function", "a:b", "--url", "http://a"], ["no kind of agent takes all these options"]),
             (["--target", "mcp", "--url", "http://a", "--command", "b"], ["--command: conflicts with --url"]),
-            (["--target", "mcp", "--tool", "t"], ["--tool: is for your own server; name it with --url or --command"]),
+            (["--target", "mcp", "--tool", "t"], ["--tool: is for your own server; add --url or --command"]),
             (["--target", "langgraph", "--function", "a-b:c"], ["--function: 'a-b' cannot be imported by name"]),
             (["--target", "langgraph", "--function", "a:class"], ["--function: 'class' cannot be imported by name"]),
             (["--target", "http", "--url", "x", "--response", "a."], ["--url: 'x' is not", "--response: 'a.' is not"]),
@@ -268,7 +268,7 @@ class TestRepository:
         (repository / "packages").mkdir()
         begun = gradeline(repository / "packages", "init", "my evals", "--json").json
         assert begun["written"][-2:] == [f"../{WORKFLOW}", "../.gitignore"]
-        assert begun["notes"] == ["then replace the examples by your own: my evals/cases.jsonl, my evals/agent.py"]
+        assert begun["notes"] == ["then replace the examples with your own: my evals/cases.jsonl, my evals/agent.py"]
         ignored = ["git", "check-ignore", "packages/.gradeline/store.db", "packages/my evals/.env"]
         assert subprocess.run(ignored, cwd=repository, check=True, capture_output=True).stdout.count(b"\n") == 2
         assert "gradeline ci 'packages/my evals/suite.yaml'" in (repository / WORKFLOW).read_text()

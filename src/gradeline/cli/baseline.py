@@ -25,7 +25,7 @@ def baseline() -> None:
     """Name the run of a suite that other runs are compared with.
 
     Every command and gate that takes a run accepts the name. Each suite has its own baselines, so that "main" can be
-    the baseline of several suites in one store. The run of a baseline is not deleted.
+    the baseline of several suites in one store. The run of a baseline cannot be deleted.
 
     \b
     gradeline baseline set main latest
@@ -41,9 +41,9 @@ def baseline() -> None:
 @suite_option
 @global_options
 def set_baseline(name: str, run_name: str, suite: str | None) -> None:
-    """Make RUN the baseline NAME of its suite, in place of the one with that name.
+    """Make RUN the baseline NAME of its suite.
 
-    RUN must be completed.
+    RUN must be completed. It replaces the run that had the name.
     """
     from gradeline.cli.stores import open_store
     from gradeline.engine.definition import now
@@ -85,7 +85,7 @@ def list_baselines(suite: str | None) -> None:
 @suite_option
 @global_options
 def clear(name: str, suite: str | None) -> None:
-    """Remove the baseline NAME; its run stays."""
+    """Remove the baseline NAME, and keep its run."""
     from gradeline.cli.stores import open_store
     from gradeline.model.text import quote
 

@@ -1,4 +1,4 @@
-"""``gradeline ci``: a suite in continuous integration; `gradeline.cli.ci_job` does the work.
+"""``gradeline ci``: run a suite in continuous integration; `gradeline.cli.ci_job` does the work.
 
 This module loads no engine, so that ``--help`` is fast.
 """
@@ -39,10 +39,10 @@ class _RunsByDefault(click.Group):
 @click.group(cls=_RunsByDefault)
 @global_options
 def ci() -> None:
-    """Run a suite in a job of continuous integration, and report it where the change is reviewed.
+    """Run a suite in a CI job, and report the result where the change is reviewed.
 
-    The job is recognized by the variables of GitHub Actions and GitLab CI/CD; elsewhere, name the base with
-    --base-commit, --base-branch or --baseline. "gradeline ci SUITE" is short for "gradeline ci run SUITE".
+    Jobs of GitHub Actions and GitLab CI/CD are detected; elsewhere, name the base with --base-commit, --base-branch or
+    --baseline. "gradeline ci SUITE" is short for "gradeline ci run SUITE".
 
     \b
     gradeline ci suite.yaml
@@ -61,16 +61,16 @@ def ci() -> None:
     help="Run or baseline to compare with, or URL#NAME of a service (default: that of the base commit or branch).",
 )
 @click.option(
-    "--base-commit", metavar="SHA", help="Full commit that the change starts from (default: the pull request's)."
+    "--base-commit", metavar="SHA", help="Full SHA of the commit to compare with (default: the pull request's base)."
 )
-@click.option("--base-branch", metavar="NAME", help="Branch that the change is for (default: the pull request's).")
+@click.option("--base-branch", metavar="NAME", help="Branch to compare with (default: the pull request's base).")
 @margin_option
 @click.option(
     "--undecided",
     type=click.Choice(["fail", "warn", "pass"]),
     default="warn",
     show_default=True,
-    help="What an undecided run does to the job; only fail exits with 3.",
+    help="How an undecided run affects the job; only fail exits with 3.",
 )
 @click.option("--stop-early", is_flag=True, help="Stop once the comparison with the base is decided.")
 @engine_options
@@ -81,7 +81,7 @@ def ci() -> None:
     default=REPORT,
     show_default=True,
     metavar="FILE",
-    help="File for the result as JSON; ci comment reads it.",
+    help="JSON file for the result, which ci comment reads.",
 )
 @click.option(
     "--junit",
@@ -89,7 +89,7 @@ def ci() -> None:
     default=_JUNIT,
     show_default=True,
     metavar="FILE",
-    help="File for the test report.",
+    help="File for the JUnit report.",
 )
 @global_options
 def run(**options: Any) -> int:
@@ -98,8 +98,8 @@ def run(**options: Any) -> int:
     The base is a complete run in the store, of the same suite, variant and cases. The run must not be worse than it,
     and must pass the gate of the suite. Without a base the result is undecided, except on the default branch.
 
-    Writes a summary of the job, a test report, and annotations of the ten cases that lost most, at the line of each
-    case. On GitHub the step has the outputs verdict, run and exit_code.
+    Writes a job summary, a JUnit report, and annotations for the ten worst regressions, each at the line of its case.
+    On GitHub it sets the step outputs verdict, run and exit_code.
 
     Exit codes: 0 pass, 1 fail, 2 the suite is invalid, 3 undecided with --undecided fail, 4 nothing could be graded,
     130 interrupted.
@@ -125,13 +125,13 @@ def run(**options: Any) -> int:
 @click.argument("reports", metavar="[FILE]...", nargs=-1, type=click.Path(path_type=Path))
 @global_options
 def comment(reports: tuple[Path, ...]) -> None:
-    """Write the result as a comment of the pull request: one for each suite, edited by later jobs.
+    """Comment on the pull request: one comment per suite, edited by later jobs.
 
-    FILE is what gradeline ci wrote (default: gradeline-ci.json). Needs a token that may write comments in the variable
-    GITHUB_TOKEN, or GITLAB_TOKEN on GitLab.
+    FILE is a result of gradeline ci (default: gradeline-ci.json). The variable GITHUB_TOKEN, or GITLAB_TOKEN on GitLab,
+    must hold a token that may write comments.
 
-    Writes none outside of a pull request, and for a change from a fork, whose jobs get no such token: the summary of
-    the job and the annotations have the result. A token that may not write comments is a warning.
+    Writes nothing outside a pull request, or for a change from a fork, whose jobs get no such token: the job summary
+    and the annotations show the result. A token that may not write comments is a warning.
     """
     import asyncio
 

@@ -1,4 +1,4 @@
-"""Writes the results of a job as comments of its pull request or merge request."""
+"""Writes the results of a job as comments on its pull request or merge request."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PERMISSIONS = {
     "gitlab": "use a project access token with the scope api and the role Reporter or higher",
 }
 _LONGEST_PAGE = 50_000_000
-"""A hundred comments of the longest kind, in bytes."""
+"""Maximum size of a page of comments: a hundred of the maximum length, in bytes."""
 
 
 async def write_comments(settings: CliSettings, paths: Sequence[Path]) -> None:
@@ -45,7 +45,7 @@ async def write_comments(settings: CliSettings, paths: Sequence[Path]) -> None:
                 if not settings.json and not settings.quiet:
                     click.echo(_sentence(suite, placed[suite]))
     except CommentForbiddenError as error:
-        reason = f"no comment: {error}; {_PERMISSIONS[environment.forge or 'github']}. The summary has the result"
+        reason = f"no comment: {error}; {_PERMISSIONS[environment.forge or 'github']}. The job summary shows the result"
         warning = Annotation("warning", reason)
         click.echo(warning.command() if environment.forge == "github" else warning.text(), err=True)
     if settings.json:
@@ -56,9 +56,9 @@ async def write_comments(settings: CliSettings, paths: Sequence[Path]) -> None:
 def _obstacle(environment: CiEnvironment) -> str | None:
     """Why the job must not comment; None if it may."""
     if environment.forge is not None and environment.change is None:
-        return "not a pull request: there is nothing to comment on"
+        return "not the job of a pull request"
     if environment.from_fork:
-        return "the change is from a fork, whose job may not comment: see the summary of the job"
+        return "the change is from a fork, whose jobs may not comment; see the job summary"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Runs a suite in a job of continuous integration: finds the base, runs, compares, and reports to the forge."""
+"""Runs a suite in a CI job: finds the base, runs, compares, and reports to the forge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from gradeline.suite.read import read_suite
 from gradeline.suite.spec import SuiteDefinition
 
 _LONGEST_SUMMARY = 900_000
-"""GitHub shows no summary of more than 1 MiB."""
+"""GitHub does not show a summary of more than 1 MiB."""
 
 
 class CiJob(NamedTuple):
@@ -191,7 +191,7 @@ def _write_files(job: CiJob, environment: CiEnvironment, done: Sequence[_JobRun]
             text = step_summary(one.ran.report, one.result, job.undecided)
             room -= len(text.encode())
             if room < 0:
-                _append(environment.summary, f"The summary has no room for all {len(done)} runs.\n")
+                _append(environment.summary, f"The summary is too small for all {len(done)} runs.\n")
                 break
             _append(environment.summary, text)
     with output_text_file(job.junit) as file:
@@ -222,7 +222,7 @@ def _print_runs(settings: CliSettings, storage: Storage, done: Sequence[_JobRun]
 
 
 def _print_annotations(settings: CliSettings, environment: CiEnvironment, report: CiReport) -> None:
-    """To stdout, as GitHub documents it, unless that must be one JSON object."""
+    """Print them to stdout, as GitHub documents it, unless stdout must be one JSON object."""
     on_github = environment.forge == "github"
     for run in report.runs:
         for annotation in run_annotations(run, report.undecided):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,16 +15,14 @@ if TYPE_CHECKING:
     from gradeline.suite.dataset_source import DatasetSource
 
 EXIT_FINDINGS = 1
-_QUIET_S = 1.0
-_INTERVAL_S = 2.0
 _ROWS = 1_000
-"""Rows between two looks at the clock."""
+"""Rows between two messages, at least."""
 
 columns_option = click.option(
     "--columns",
     multiple=True,
     metavar="KEY=COLUMN",
-    help="Column of a key of a case, such as input=question (repeatable).",
+    help="Column for a key of the case, such as input=question (repeatable).",
 )
 
 
@@ -45,8 +42,8 @@ def dataset() -> None:
 def check(files: tuple[str, ...], columns: tuple[str, ...]) -> int:
     """Check the cases of files, patterns or a dataset of the Hugging Face Hub.
 
-    Reports invalid and duplicate cases, near duplicates, empty fields, expected values that are in the input, columns
-    with values of several types, and invalid checks. The exit code is 1 if anything is found.
+    Reports invalid and duplicate cases, near duplicates, empty fields, expected values that appear in the input,
+    columns with mixed types, and invalid checks. The exit code is 1 if anything is found.
 
     \b
     gradeline dataset check 'cases/*.jsonl' --columns input=question --columns metadata.lang=language
@@ -76,7 +73,7 @@ def check(files: tuple[str, ...], columns: tuple[str, ...]) -> int:
 
 
 def parse_columns(written: tuple[str, ...], also: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The ``columns`` of a suite from ``--columns``; `ConfigError` for faulty ones. ``also`` are further keys."""
+    """The ``columns`` of a suite from ``--columns``; `ConfigError` if invalid. ``also`` are further keys."""
     from gradeline.suite.columns import column_faults
 
     found: dict[str, Any] = {}
@@ -121,14 +118,12 @@ def _source(settings: CliSettings, files: tuple[str, ...], columns: dict[str, An
 
 
 def _progress(settings: CliSettings) -> Callable[[int], None]:
-    from gradeline.cli.terminal import print_message
+    from gradeline.cli.terminal import ProgressMessages
 
-    due = monotonic() + _QUIET_S
+    messages = ProgressMessages(settings)
 
     def report(rows: int) -> None:
-        nonlocal due
-        if rows % _ROWS == 0 and not settings.quiet and monotonic() >= due:
-            due = monotonic() + _INTERVAL_S
-            print_message(f"checked {rows:,} rows")
+        if rows % _ROWS == 0:
+            messages.print(f"checked {rows:,} rows")
 
     return report

@@ -1,4 +1,4 @@
-"""``gradeline import``: suites, cases, responses and grades of other tools."""
+"""``gradeline import``: suites, cases, responses and grades from other tools."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
@@ -17,33 +16,37 @@ if TYPE_CHECKING:
     from gradeline.importers.kinds import ImportResult
     from gradeline.model import Storage
 
-_QUIET_S = 1.0
-_INTERVAL_S = 2.0
 _LINES = 100
-"""Lines between two looks at the clock."""
+"""Lines between two messages, at least."""
 _MOST_ITEMS = 10
 
 
 @click.command("import")
 @click.argument("source", type=click.Path(path_type=Path))
-@click.option("--from", "kind", metavar="KIND", help="Kind of source (default: detected).")
+@click.option("--from", "kind", metavar="KIND", help="Kind of source, such as promptfoo (default: detected).")
 @click.option(
-    "--output", type=click.Path(path_type=Path), required=True, metavar="FOLDER", help="New folder for what is written."
+    "--output",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="FOLDER",
+    help="New or empty folder to write to.",
 )
 @click.option("--name", help="Name of the suite and its runs (default: the source's).")
-@click.option("--input", "input_path", metavar="PATH", help="JMESPath of a case's input, where inputs are any JSON.")
+@click.option("--input", "input_path", metavar="PATH", help="JMESPath of a case's input, if inputs are JSON.")
 @click.option("--expected", "expected_path", metavar="PATH", help="JMESPath of a case's expected value.")
 @global_options
 def import_command(
     source: Path, kind: str | None, output: Path, name: str | None, input_path: str | None, expected_path: str | None
 ) -> int:
-    """Import suites, cases, responses and grades of another tool.
+    """Import suites, cases, responses and grades from another tool.
 
-    Writes suite.yaml, cases.jsonl, code for graders where it is needed, answers.jsonl with recorded responses, and
-    import.md: what was mapped, what differs, and what was left out. Recorded results become runs in the store, for
-    compare and regrade. Code in the source is never executed.
+    Reads promptfoo, OpenAI evals, Inspect, lm-evaluation-harness, Langfuse, LangSmith and Braintrust. Writes
+    suite.yaml, cases.jsonl, code of graders if needed, answers.jsonl with recorded responses, and import.md, a report
+    of what became of each item. Recorded results become runs in the store, for compare and regrade. Code in the source
+    is never executed.
 
-    The exit code is 0 if all was mapped, 3 if something is only similar, 1 if something was left out.
+    Exit codes: 0 everything was mapped, 3 something was approximated, 1 something was not mapped, 2 nothing was
+    imported.
 
     \b
     gradeline import promptfooconfig.yaml --output evals/
@@ -109,14 +112,12 @@ def _print(settings: CliSettings, result: ImportResult) -> None:
 
 
 def _progress(settings: CliSettings) -> Callable[[str, int], None]:
-    from gradeline.cli.terminal import print_message
+    from gradeline.cli.terminal import ProgressMessages
 
-    due = monotonic() + _QUIET_S
+    messages = ProgressMessages(settings)
 
     def report(what: str, count: int) -> None:
-        nonlocal due
-        if count % _LINES == 0 and not settings.quiet and monotonic() >= due:
-            due = monotonic() + _INTERVAL_S
-            print_message(f"imported {count:,} {what}")
+        if count % _LINES == 0:
+            messages.print(f"imported {count:,} {what}")
 
     return report

@@ -21,14 +21,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 AGENT_KINDS = ("python", "http", "openai", "anthropic", "command", "langgraph", "mcp", "a2a", "replay")
 FORGES = ("github", "gitlab")
 AGENT_OPTIONS = {
-    "url": ("URL", "URL of the agent; for a model the base URL of its server."),
-    "model": ("NAME", "Model, by its provider's name."),
+    "url": ("URL", "URL of the agent; for a model, the base URL of its server."),
+    "model": ("NAME", "Name of the model at its provider."),
     "function": ("REF", "Function or graph, as file.py:name or module:name."),
-    "command": ("LINE", "Program and arguments; for mcp those that start the server."),
+    "command": ("LINE", "Program and its arguments; for mcp, how to start the server."),
     "tool": ("NAME", "Tool of the MCP server (default ask)."),
     "argument": ("NAME", "Argument of the tool that gets the input (default question)."),
     "request": ("JSON", 'Body of the request (default {"input": "{{input}}"}).'),
-    "response": ("JMESPATH", "Path of the text in the response (default: found by itself)."),
+    "response": ("JMESPATH", "Path of the text in the response (default: detected)."),
 }
 
 
@@ -44,7 +44,7 @@ def _agent_options(command: F) -> F:
     "--target",
     "kind",
     type=click.Choice(AGENT_KINDS),
-    help="Kind of agent (default: the first one with the options below; python without any).",
+    help="Kind of agent (default: the first that takes the options below, else python).",
 )
 @_agent_options
 @click.option(
@@ -58,9 +58,9 @@ def _agent_options(command: F) -> F:
 def init(folder: Path, kind: str | None, forge: str | None, force: bool, **options: str | None) -> None:
     """Create a suite for your agent in FOLDER (default: the current folder).
 
-    It has five cases, built-in and custom graders, a gate, a pipeline that runs it in pull requests, and lines of
-    .gitignore. The last two are for the git repository around FOLDER. In a terminal the command asks for the agent,
-    unless an option describes it.
+    Writes a suite with five cases, built-in and custom graders, and a gate. Adds a pipeline that runs it in pull
+    requests, and entries of .gitignore, to the git repository that contains FOLDER. In a terminal the command asks for
+    the agent, unless an option describes it.
 
     \b
     gradeline init evals

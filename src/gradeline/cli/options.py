@@ -116,7 +116,7 @@ run_argument = click.argument("run_name", metavar="RUN", shell_complete=complete
 run_or_latest = click.argument("run_name", metavar="[RUN]", default="latest", shell_complete=complete_run)
 suite_argument = click.argument("suite", type=click.Path(path_type=Path))
 suite_option = click.option(
-    "--suite", metavar="NAME", help="Suite whose baselines are meant, where several have one of that name."
+    "--suite", metavar="NAME", help="Suite of the baseline, if several suites have one of this name."
 )
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override a value of the suite (repeatable)."

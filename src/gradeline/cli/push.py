@@ -1,27 +1,24 @@
-"""``gradeline push``: copy a run to a service; and baselines of a service, which are copied from it."""
+"""``gradeline push``: copy a run to a service, or the run of a baseline from it."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from time import monotonic
 from typing import TYPE_CHECKING
 
 import click
 
 from gradeline.cli.options import CliSettings, current_settings, global_options, run_argument, suite_option
-from gradeline.cli.terminal import print_message, single_line
+from gradeline.cli.terminal import ProgressMessages, print_message, single_line
 
 if TYPE_CHECKING:
     from gradeline.client.uploads import ReportProgress, UploadProgress
     from gradeline.model import Storage
 
 KEY_VARIABLE = "GRADELINE_API_KEY"
-"""The variable with the key of a service."""
+"""The environment variable with the API key of a service."""
 _NOT_FOUND = 404
-_QUIET_S = 1.0
-_INTERVAL_S = 2.0
 
 service_key_option = click.option(
     "--key-env",
@@ -36,15 +33,15 @@ service_key_option = click.option(
 @run_argument
 @click.option("--to", "url", required=True, metavar="URL", help="Service to copy the run to.")
 @service_key_option
-@click.option("--set-baseline", metavar="NAME", help="Make the run this baseline in the service.")
+@click.option("--set-baseline", metavar="NAME", help="Also make the run this baseline of its suite in the service.")
 @suite_option
 @global_options
 def push(run_name: str, url: str, key_env: str, set_baseline: str | None, suite: str | None) -> None:
     """Copy RUN to a service, with all its records.
 
-    Cases, responses, grades, labels and the commit of the suite are copied, and the runs that RUN regrades or was
-    compared with. A run that the service has is not copied again, and a push that was interrupted continues. Values of
-    environment variables that are named like secrets are replaced by ***.
+    Copies cases, responses, grades, labels and the commit of the suite, and the runs that RUN regrades or was compared
+    with. A run that the service already has is not copied again, and an interrupted push continues. Values of
+    environment variables whose names mark them as secrets, such as OPENAI_API_KEY, are replaced by ***.
 
     \b
     gradeline push latest --to https://evals.example.com
@@ -95,7 +92,9 @@ def local_baseline(
 
     url, _, name = baseline.partition("#")
     if not name:
-        raise ConfigError(Problem("--baseline", "use URL#NAME, where NAME is a baseline or the id of a run"))
+        raise ConfigError(
+            Problem("--baseline", "the URL names no run; use URL#NAME, where NAME is a baseline or the id of a run")
+        )
     suite_name = read_suite(suite, overrides).name
     with Client(url, service_key(KEY_VARIABLE)) as client:
         try:
@@ -119,12 +118,9 @@ def service_key(variable: str) -> str | None:
 
 
 def _progress(settings: CliSettings) -> ReportProgress:
-    due = monotonic() + _QUIET_S
+    messages = ProgressMessages(settings)
 
     def report(progress: UploadProgress) -> None:
-        nonlocal due
-        if not settings.quiet and monotonic() >= due:
-            due = monotonic() + _INTERVAL_S
-            print_message(f"{progress.run.id}: sent {progress.received:,} of {progress.cases:,} cases")
+        messages.print(f"{progress.run.id}: sent {progress.received:,} of {progress.cases:,} cases")
 
     return report

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from gradeline.report.formatting import visible
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 OUTCOME_STYLES = {"pass": "green", "fail": "red", "error": "yellow", "skipped": "dim", "not_applicable": "dim"}
 
 _MIB = 1024 * 1024
+_QUIET_S = 1.0
+_INTERVAL_S = 2.0
 _MIN_WIDTH = 12
 """Narrowest readable width of a column that wraps, in characters."""
 _INDENT = 2
@@ -40,6 +43,21 @@ def print_message(text: str) -> None:
     """Print a line to stderr, above the live progress line: rich redirects ``sys.stderr``, which click bypasses."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+class ProgressMessages:
+    """Messages of a command that may take long: none in its first second, then one every two seconds at most."""
+
+    def __init__(self, settings: CliSettings) -> None:
+        self._quiet = settings.quiet
+        self._due = monotonic() + _QUIET_S
+
+    def print(self, text: str) -> None:
+        """Print a message to stderr if one is due."""
+        now = monotonic()
+        if not self._quiet and now >= self._due:
+            self._due = now + _INTERVAL_S
+            print_message(text)
 
 
 def in_cache() -> bool:

@@ -1,1 +1,1 @@
-"""The files that ``gradeline init`` writes: a suite for an agent, a pipeline, and lines of ``.gitignore``."""
+"""The files that ``gradeline init`` writes: a suite for an agent, a pipeline, and entries of ``.gitignore``."""

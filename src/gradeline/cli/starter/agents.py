@@ -138,7 +138,7 @@ def _http(choice: AgentChoice) -> str:
     if choice.response:
         response = f"response: {{output: {_yaml_scalar(choice.response)}}}   # JMESPath of the text in the response"
     else:
-        response = "#response: {output: answer.text}   # JMESPath of the text, where it is not found by itself"
+        response = "#response: {output: answer.text}   # JMESPath of the text, if it is not detected"
     return f"""\
 # The agent under test: an HTTP service.
 # {_MORE}
@@ -189,7 +189,7 @@ target:
 
 def _command(choice: AgentChoice) -> str:
     folder = "" if choice.folder == "." else f"  cwd: {_yaml_scalar(choice.folder)}   # relative to this file\n"
-    hint = "" if choice.command else " Replace sed by yours."
+    hint = "" if choice.command else " Replace sed with yours."
     return f"""\
 # The agent under test: a program.
 # {_MORE}
@@ -288,7 +288,7 @@ target:
 
 
 _SERVER = '''\
-"""An example MCP server with one tool; name your own server in target.py."""
+"""An example MCP server with one tool; use your own in target.py."""
 
 from mcp.server import MCPServer
 

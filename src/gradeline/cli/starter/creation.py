@@ -30,7 +30,7 @@ from gradeline.suite.schema import schema_text
 
 
 class NewSuite(NamedTuple):
-    """What was written, and what the user does next."""
+    """The files that were written, and the next steps."""
 
     written: tuple[str, ...]
     commands: tuple[str, ...] = ()
@@ -40,11 +40,11 @@ class NewSuite(NamedTuple):
 def create_suite(
     folder: Path, kind: str | None, forge: str | None, given: Mapping[str, str], *, force: bool
 ) -> NewSuite:
-    """Write a suite for the agent that these options describe, or that the user does in a terminal."""
+    """Write a suite for the agent that the options describe; without options, ask for it in a terminal."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(Problem(str(folder), "is a file; name a folder"))
+        raise ConfigError(Problem(str(folder), "is a file; choose a folder"))
     if not str(folder).isprintable():
-        raise ConfigError(Problem(repr(str(folder)), "contains a control character; name another folder"))
+        raise ConfigError(Problem(repr(str(folder)), "contains a control character; choose another folder"))
     repository = repository_of(folder)
     root = repository or folder
     if kind or given or not _in_terminal():
@@ -63,7 +63,7 @@ def create_suite(
     written = _write_all(files, root / IGNORE_FILE, "w" if force else "x")
     notes = [*pipeline.notes, _own_content(folder, choice)]
     if repository is None and pipeline.files:
-        notes.append(f"no git repository around {folder}; a pipeline works in the root of one")
+        notes.append(f"{folder} is not in a git repository; a pipeline must be in the root of one")
     return NewSuite(tuple(map(str, written)), tuple(_next_commands(folder / SUITE, choice)), tuple(notes))
 
 
@@ -97,16 +97,16 @@ def _next_commands(suite: Path, choice: AgentChoice) -> Iterator[str]:
 
 
 def _own_content(folder: Path, choice: AgentChoice) -> str:
-    """Names what is only an example in the new suite."""
+    """A note that names the example files in the new suite."""
     agent = [name for name in KINDS[choice.kind].files(choice) if name != "target.py"]
-    return f"then replace the examples by your own: {', '.join(str(folder / name) for name in (CASES, *agent))}"
+    return f"then replace the examples with your own: {', '.join(str(folder / name) for name in (CASES, *agent))}"
 
 
 def _refuse_existing(files: Iterable[Path]) -> None:
     # a broken link counts too: writing would follow it
     existing = [path for path in files if path.exists() or path.is_symlink()]
     if existing:
-        remedy = "overwrite them with --force, or name another folder"
+        remedy = "overwrite them with --force, or choose another folder"
         raise ConfigError([*(Problem(str(path), "already exists") for path in existing), Problem("", remedy)])
 
 

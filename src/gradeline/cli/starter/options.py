@@ -19,7 +19,7 @@ _CARD = "/.well-known/agent-card.json"
 def agent_choice(kind: str | None, given: Mapping[str, str], folder: Path) -> AgentChoice:
     """The agent that these options describe, for a suite in ``folder``; `ConfigError` lists all faults.
 
-    Without a kind it is the first one that takes all the options.
+    Without a kind, it is the first kind that takes all the options.
     """
     kind = kind or _implied_kind(given)
     problems = [
@@ -30,7 +30,7 @@ def agent_choice(kind: str | None, given: Mapping[str, str], folder: Path) -> Ag
     if {"url", "command"} <= given.keys() and {"url", "command"} <= set(KINDS[kind].options):
         problems.append(Problem("--command", "conflicts with --url; keep one of them"))
     if kind == "mcp" and not {"url", "command"} & given.keys():
-        example = "is for your own server; name it with --url or --command"
+        example = "is for your own server; add --url or --command"
         problems.extend(Problem(f"--{name}", example) for name in ("tool", "argument") if name in given)
     choice = AgentChoice(kind)
     for name, text in given.items():
@@ -50,7 +50,7 @@ def _implied_kind(given: Mapping[str, str]) -> str:
         if given.keys() <= set(one.options):
             return kind
     names = " and ".join(f"--{name}" for name in given)
-    raise ConfigError(Problem(names, "no kind of agent has all these options; name the kind with --target"))
+    raise ConfigError(Problem(names, "no kind of agent takes all these options; choose the kind with --target"))
 
 
 def _kinds_with(option: str) -> str:
@@ -83,7 +83,9 @@ def _url(choice: AgentChoice, text: str, _: Path) -> AgentChoice:
     except ValueError:
         parts = urlsplit("")
     if parts.password is not None:
-        raise ValueError("contains a password, which would be in the suite; write ${NAME} for it, and NAME into .env")
+        raise ValueError(
+            "contains a password, which would be stored in the suite; write ${NAME} instead, and put NAME into .env"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"{text!r} is not a URL; write it as http://127.0.0.1:8000/path")
     if choice.kind == "a2a":
@@ -138,7 +140,7 @@ def _response(choice: AgentChoice, text: str, _: Path) -> AgentChoice:
 
 
 def _from(folder: Path, path: str) -> str:
-    """A path as seen from the suite's folder."""
+    """A path relative to the suite's folder."""
     return Path(os.path.relpath(os.path.realpath(path), os.path.realpath(folder))).as_posix()
 
 
@@ -152,4 +154,4 @@ _APPLY: dict[str, Callable[[AgentChoice, str, Path], AgentChoice]] = {
     "request": _request,
     "response": _response,
 }
-"""For each option the choice with its value, for the folder of the suite; a `ValueError` has the message."""
+"""How each option changes the choice, for a suite in a folder; a `ValueError` has the message."""

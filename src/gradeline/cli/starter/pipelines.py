@@ -33,8 +33,8 @@ def _github(suite: str, choice: AgentChoice) -> str:
     service = example_service(choice)
     start = f"- run: {service} &" if service else "#- run: python my_service.py &"
     return f"""\
-# Runs the suite in every pull request and compares it with the main branch: the result is in the summary of the
-# workflow, in a comment, and at the lines of the cases that became worse.
+# Runs the suite in every pull request and compares it with the main branch: the result is in the job
+# summary, in a comment, and at the lines of the cases that regressed.
 name: gradeline
 on:
   pull_request:
@@ -55,7 +55,7 @@ jobs:
         with:
           python-version: "3.12"
       - run: {_install(choice)}
-      # Install what your agent needs, and start it where it is a service.
+      # Install what your agent needs, and start it if it is a service.
       #- run: pip install -r requirements.txt
       {start}
       # The runs of the main branch.
@@ -111,7 +111,7 @@ gradeline:
     when: always
   script:
     - {_install(choice)}
-    # Install what your agent needs, and start it where it is a service. Keys are variables of the project.
+    # Install what your agent needs, and start it if it is a service. Keys are CI/CD variables of the project.
     #- pip install -r requirements.txt
     {start}
     - |

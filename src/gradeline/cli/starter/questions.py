@@ -18,7 +18,7 @@ _QUESTIONS: Mapping[str, Mapping[str, str]] = {
     "http": {
         "url": f"URL (empty for the demo agent, {DEMO_URL})",
         "request": 'Body of the request as JSON (empty for {"input": "{{input}}"})',
-        "response": "JMESPath of the text in the response (empty to find it)",
+        "response": "JMESPath of the text in the response (empty to detect it)",
     },
     "openai": {"model": "Model (empty for gpt-6-luna)", "url": "Base URL of another server (empty for OpenAI)"},
     "anthropic": {"model": "Model (empty for claude-haiku-5-5)"},
@@ -29,10 +29,10 @@ _QUESTIONS: Mapping[str, Mapping[str, str]] = {
         "tool": f"Tool (empty for {TOOL})",
         "argument": f"Argument that gets the input (empty for {ARGUMENT})",
     },
-    "a2a": {"url": f"URL that the agent's card is below (empty for {A2A_URL})"},
+    "a2a": {"url": f"Base URL of the agent, without /.well-known (empty for {A2A_URL})"},
 }
 _WITH_ADDRESS = ("http", "mcp")
-"""Kinds whose first question is for the address; the other ones are about the agent there."""
+"""Kinds whose first question is the address; the others only matter if there is one."""
 
 
 def ask_for_agent(folder: Path) -> AgentChoice:
@@ -54,9 +54,7 @@ def ask_for_agent(folder: Path) -> AgentChoice:
 
 def ask_for_pipeline(default: str) -> str:
     """The forge whose pipeline is written, or "none"."""
-    return str(
-        click.prompt("Pipeline for continuous integration", type=click.Choice([*PIPELINES, "none"]), default=default)
-    )
+    return str(click.prompt("CI pipeline", type=click.Choice([*PIPELINES, "none"]), default=default))
 
 
 def _option(name: str, answer: str) -> str:

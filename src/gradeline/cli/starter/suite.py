@@ -22,7 +22,7 @@ _HEAD = f"""\
 name: capitals
 #description: Questions about capitals.
 
-# The cases, one JSON object per line; .csv, .json and .yaml files work too. Replace them by your own.
+# The cases, one JSON object per line; .csv, .json and .yaml files work too. Replace them with your own.
 dataset: cases.jsonl
 #max_samples: 2           # only the first two cases
 #sample_tags: [europe]    # only the cases with this tag
@@ -34,7 +34,7 @@ _GRADED = """\
 # The graders of a response, under names of your choice. "gradeline graders" lists the kinds and their options.
 graders:
   right:
-    kind: string-match     # compares with the ground_truth of the case
+    kind: string-match     # compares with the case's ground_truth
     mode: contains
     #case_sensitive: true
   rules:
