@@ -26,7 +26,9 @@ from gradeline.importers.report import ImportReport
 _OWN_KEYS = frozenset((VARS, RENDERED, "prefix", "suffix", "promptfoo"))
 """Keys of a case's metadata that the import writes."""
 _NO_ASSERTIONS = {"kind": "custom-rules", "rules": [{"condition": "length_min", "value": 0}]}
-_JSON_TRANSFORM = re.compile(r"\s*(?:return\s+)?JSON\.parse\(\s*output\s*\)(?P<path>(?:\.\w+|\[\d+\])+)\s*;?\s*")
+_JSON_TRANSFORM = re.compile(
+    r"\s*+(?:return\s++)?JSON\.parse\(\s*+output\s*+\)(?P<path>(?:\.\w++|\[\d++\])++)\s*+;?+\s*+"
+)
 _NOT_FOR_TEXT = frozenset(("checks_metric", "cost", "finish_reason", "formula", "latency", "tool_calls", "trajectory"))
 """Kinds of graders that do not grade the text of a response."""
 

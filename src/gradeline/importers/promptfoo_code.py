@@ -65,7 +65,7 @@ def _module_grader(reference: FileReference, scope: Scope, assertion: Assertion)
     if reference.suffix not in suffixes:
         raise NotMappedError(f"names {quote(reference.path, 60)}, which Node does not run; compile it to .mjs first")
     text = _file(reference, scope)
-    name = user_file(reference, suffixes[reference.suffix] or (".mjs" if _is_module(text) else ".cjs"))
+    name = user_file(reference, suffixes[reference.suffix] or (".mjs" if is_module(text) else ".cjs"))
     lines = [
         'import { exported, grade } from "./promptfoo.mjs";',
         f"import * as user from {json.dumps('./' + name.removeprefix('graders/'))};",
@@ -131,8 +131,9 @@ def _last_separator(code: str) -> int:
     return found
 
 
-def _is_module(text: str) -> bool:
-    return re.search(r"^\s*(?:export|import)\b(?!\s*\()", text, re.MULTILINE) is not None
+def is_module(text: str) -> bool:
+    """Whether JavaScript is a module, and not for ``require``."""
+    return re.search(r"^[ \t]*+(?:export|import)\b(?!\s*+\()", text, re.MULTILINE) is not None
 
 
 def user_file(reference: FileReference, suffix: str | None = None) -> str:

@@ -29,8 +29,9 @@ class NoTargetError(Exception):
     """A provider without a counterpart; the message says why, and is empty where nothing can be said."""
 
 
-_ARROW = re.compile(r"\s*(?:async\s+)?\(?\s*(?P<first>\w+)?(?:\s*,\s*\w+)*\s*\)?\s*=>\s*(?P<body>.+)", re.DOTALL)
-_RETURN = re.compile(r"\{?\s*return\s+(?P<body>[^;]+?)\s*;?\s*\}?", re.DOTALL)
+_ARROW = re.compile(
+    r"(?:async\s++)?+\(?+\s*+(?P<first>\w++)?+(?:\s*+,\s*+\w++)*+\s*+\)?+\s*+=>(?P<body>.++)", re.DOTALL
+)
 _QUERY_SECRET = re.compile(r"(?P<mark>[?&])(?P<name>[^=&#?{}]{1,100})=(?P<value>[^&#]*+)")
 _READ_HTTP = frozenset(
     """
@@ -201,11 +202,12 @@ def response_path(code: str) -> str | None:
     """
     if code.startswith(SCHEME):
         raise NotTranslatedError("a file, which an import never executes")
-    plain, first = code.strip().rstrip(";"), "json"
+    plain, first = code.strip().rstrip("; "), "json"
     if (arrow := _ARROW.fullmatch(plain)) is not None and "=>" not in arrow["body"]:
         plain, first = arrow["body"].strip(), arrow["first"] or "json"
-    if (returned := _RETURN.fullmatch(plain)) is not None:
-        plain = returned["body"]
+    block = plain[1:-1].strip() if plain.startswith("{") and plain.endswith("}") else plain
+    if re.match(r"return\s", block):
+        plain = block.removeprefix("return").strip().rstrip("; ")
     if plain.startswith("{"):
         raise NotTranslatedError("an object")
     plain = plain.replace("?.[", "[").replace("?.", ".").replace("??", "||")

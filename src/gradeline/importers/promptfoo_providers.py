@@ -8,10 +8,12 @@ import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradeline import targets
 from gradeline.errors import ConfigError
+from gradeline.importers.promptfoo_code import is_module
 from gradeline.importers.promptfoo_config import (
     PromptfooConfig,
     as_list,
@@ -75,13 +77,14 @@ def read_providers(config: PromptfooConfig, report: ImportReport) -> list[Prompt
     found: list[PromptfooProvider] = []
     names: set[str] = set()
     key = "providers" if config.data.get("providers") is not None else "targets"
-    pending: list[tuple[str, object, tuple[str, ...]]] = [
-        (f"{config.name}.{key}[{index}]", entry, ()) for index, entry in enumerate(as_list(config.data.get(key)))
-    ]
+    pending: list[tuple[str, object, tuple[str, ...]]] = []
+    for index, written in enumerate(as_list(config.data.get(key))):
+        pending.append((f"{config.name}.{key}[{index}]", written, ()))
+    pending.reverse()
     while pending:
-        place, entry, stack = pending.pop(0)
+        place, entry, stack = pending.pop()
         if isinstance(entry, str) and _is_data_file(entry):
-            pending = [*_from_file(place, entry, stack, config, report), *pending]
+            pending += _from_file(place, entry, stack, config, report)[::-1]
             continue
         if len(found) >= MAX_PROVIDERS:
             report.not_mapped(place, "provider", f"is one of more than {MAX_PROVIDERS}; split the configuration")
@@ -555,9 +558,9 @@ class _Builder:
     def _node(self, reference: FileReference) -> dict[str, object]:
         place = f"{FOLDER}/{_identifier(self._provider.name)}.mjs"
         text = self._source.folder.text(reference)
-        is_module = reference.suffix == ".mjs" or re.search(r"^\s*(?:export|import)\b(?!\s*\()", text, re.MULTILINE)
         name = self._user_file(reference)
-        kept = f"{name.removesuffix(reference.suffix)}{'.mjs' if is_module else '.cjs'}"
+        suffix = ".mjs" if reference.suffix == ".mjs" or is_module(text) else ".cjs"
+        kept = f"{name.removesuffix(Path(name).suffix)}{suffix}"
         self._code[f"{FOLDER}/files/{kept}"] = self._code.pop(f"{FOLDER}/files/{name}")
         options = {"id": self._provider.id, "label": self._provider.label, "config": _without_secrets(self._config)}
         settings = {"path": f"./files/{kept}", "options": options, "function": reference.function}

@@ -412,7 +412,7 @@ def _compare(operator: str, left: object, right: object) -> bool:
     if operator == "in":
         if isinstance(right, str):
             return text_of(left) in right
-        return isinstance(right, list | Mapping) and left in right
+        return text_of(left) in right if isinstance(right, Mapping) else isinstance(right, list) and left in right
     if operator in ("==", "===", "!=", "!=="):
         same = _same(left, right)
         return same if operator.startswith("=") else not same

@@ -188,6 +188,25 @@ def test_prompts_with_providers_are_bounded(project: Path, capsys: pytest.Captur
     assert "are 15,000 combinations, of which 1,000 are imported; split the configuration" in text
 
 
+@pytest.mark.parametrize(
+    "piece", [" ", "\\n", "json=> ", "(a, ", "return ", "{ ", ".a", "[0]", "; ", "{% if a %}", "?api_key="]
+)
+def test_long_code_and_templates_end(project: Path, capsys: pytest.CaptureFixture[str], piece: str) -> None:
+    text = piece * (300_000 // len(piece))
+    write(project, f"x{text}export", "agent.js")
+    data = {
+        "prompts": ["{{q}}", text],
+        "providers": [
+            {"id": f"https://agent.example.com/{number}", "config": {"body": {"a": "{{q}}"}, "transformResponse": code}}
+            for number, code in enumerate([text, f"json.a{text}x", f"(json{text}x", f"return json{text}x"])
+        ]
+        + ["file://agent.js", f"https://agent.example.com/{text[:1000]}", f"exec:a {text[:1000]}"],
+        "tests": [{"vars": {"q": "hi"}, "options": {"transform": f"JSON.parse(output).a{text}x"}}],
+    }
+    code, _ = imported(capsys, write(project, json.dumps(data)))
+    assert code == 1
+
+
 LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1_500_000_000, 1_500_000_000))

@@ -32,6 +32,7 @@ VALUES = {
         ("{% if n == '3' or (missing and name) %}x{% endif %}", "x"),
         ("{% if n === 3.0 %}x{% endif %}{% if no == false %}y{% endif %}", "xy"),
         ("{% if 'a' in list %}x{% endif %}{% if 'z' not in name %}y{% endif %}", "xy"),
+        ("{% if 'k' in map %}x{% endif %}{% if list in map %}y{% endif %}", "x"),
         ("{% if missing is defined %}x{% endif %}{% if name is not undefined %}y{% endif %}", "y"),
         ("{% if empty %}lists are true{% endif %}", "lists are true"),
         ("{% if list | length == 2 %}two{% endif %}", "two"),
