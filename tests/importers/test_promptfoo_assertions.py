@@ -133,11 +133,13 @@ def test_a_test_passes_if_everything_with_a_weight_does(tests: PromptfooTests) -
     tests.add("both", fast, CONTAINS, LONG)
     tests.add("slow", slow, CONTAINS, LONG)
     tests.add("slow is not counted", slow, CONTAINS, {**LONG, "weight": 0})
+    tests.add("only a metric", slow, CONTAINS, {**LONG, "metric": "speed", "metricOnly": True})
     tests.add("wrong is not counted", slow, {"type": "equals", "value": "x", "weight": 0})
     assert {name: verdict.passed for name, verdict in tests.verdicts().items()} == {
         "both": True,
         "slow": False,
         "slow is not counted": True,
+        "only a metric": True,
         "wrong is not counted": True,
     }
 
@@ -285,6 +287,11 @@ def test_every_type_is_mapped_or_has_a_note_that_says_what_to_do(tests: Promptfo
         ("not-contains:Paris", {"type": "not-contains", "value": "Paris"}),
         ("similar(0.8): a text", {"type": "similar", "threshold": 0.8, "value": "a text"}),
         ("is-json", {"type": "is-json"}),
+        ("similar: a text", {"type": "similar", "threshold": 0.8, "value": "a text"}),
+        ("not-levenshtein: a", {"type": "not-levenshtein", "threshold": 0.75, "value": "a"}),
+        ("contains-any: a, b ,c", {"type": "contains-any", "value": ["a", "b", "c"]}),
+        ("human", {"type": "equals", "value": "human"}),
+        ("grade", {"type": "equals", "value": "grade"}),
         ("latency(200)", {"type": "latency", "threshold": 200.0}),
         ("fn: output.length > 3", {"type": "javascript", "value": "output.length > 3"}),
         ("eval:output == 1", {"type": "javascript", "value": "output == 1"}),

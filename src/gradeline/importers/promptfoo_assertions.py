@@ -313,7 +313,7 @@ class _Reader:
         return None if written is None else number_of(written, "threshold")
 
     def _weight(self, data: Mapping[str, object]) -> float:
-        written = data.get("weight")
+        written = 0 if data.get("metricOnly") is True else data.get("weight")
         weight = 1.0 if written is None else number_of(written, "weight")
         if not 0 <= weight <= _MAX_WEIGHT:
             raise NotMappedError(f"has the weight {weight:g}; write a number from 0 to {_MAX_WEIGHT:,.0f}")
@@ -445,12 +445,24 @@ def _description(outcome: Outcome) -> tuple[str, str]:
 
 
 _SHORT = {"eval": "javascript", "fn": "javascript", "grade": "llm-rubric"}
-_WORDS = "|".join(sorted((re.escape(word) for word in {*TYPES, *SPECIAL_TYPES, *_SHORT}), key=len, reverse=True))
+_WORDS = "|".join(sorted(map(re.escape, TYPES), key=len, reverse=True))
 _FORM = re.compile(
-    rf"(?P<negated>not-)?(?P<type>{_WORDS})(?:\(\s*+(?P<threshold>\d{{1,9}}(?:\.\d{{1,9}})?)\s*+\))?"
+    rf"(?P<short>{'|'.join(_SHORT)}):(?P<text>.*)"
+    rf"|(?P<negated>not-)?(?P<type>{_WORDS})(?:\(\s*+(?P<threshold>\d{{1,9}}(?:\.\d{{1,9}})?)\s*+\))?"
     r"(?:\s*+:(?P<value>.*))?",
     re.DOTALL,
 )
+_CELL_THRESHOLDS = {
+    **dict.fromkeys(
+        """
+        answer-relevance classifier context-faithfulness context-recall context-relevance cost latency levenshtein
+        perplexity perplexity-score rouge-n
+        """.split(),  # noqa: SIM905
+        0.75,
+    ),
+    "similar": 0.8,
+}
+"""The thresholds of cells that name none."""
 
 
 def parse_expected(text: str) -> dict[str, object]:
@@ -465,10 +477,15 @@ def parse_expected(text: str) -> dict[str, object]:
     found = _FORM.fullmatch(plain)
     if found is None:
         return {"type": "equals", "value": text}
-    kind = _SHORT.get(found["type"], found["type"])
+    if found["short"] is not None:
+        return {"type": _SHORT[found["short"]], "value": found["text"].strip()}
+    kind = found["type"]
     assertion: dict[str, object] = {"type": f"not-{kind}" if found["negated"] else kind}
     if found["value"] is not None:
-        assertion["value"] = found["value"].strip()
-    if found["threshold"] is not None:
-        assertion["threshold"] = float(found["threshold"])
+        value = found["value"].strip()
+        listed = kind.endswith(("contains-all", "contains-any"))
+        assertion["value"] = [text.strip() for text in value.split(",")] if listed else value
+    threshold = float(found["threshold"] or 0) or _CELL_THRESHOLDS.get(kind)
+    if threshold is not None:
+        assertion["threshold"] = threshold
     return assertion
