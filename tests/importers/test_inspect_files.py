@@ -367,6 +367,30 @@ class TestImport:
         assert "has no samples that can be read: run Inspect with --log-samples" in capsys.readouterr().err
         assert not Path("imported").exists()
 
+    def test_epochs_are_bounded_and_counted(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """A suite that repeats its cases 10^30 times never ends, and a store has no such number."""
+        bad = {f"samples/{epoch}_epoch_1.json": sample(epoch=int(epoch)) for epoch in ("0", "-5", "10001", "9" * 30)}
+        code, report = self.imported(archive(log(sample("a"), sample("a", epoch=3), **bad)), capsys)
+        assert code == 1
+        places = [place for item in report["items"] if item["state"] == "not mapped" for place in item["places"]]
+        assert sorted(places) == sorted(f"log.eval:{name}" for name in bad)
+        assert "repeats: 3" in Path("imported/suite.yaml").read_text()
+        header = {**HEADER, "eval": {**EVAL, "config": {"epochs": 10**30}}}
+        Path("log.eval").write_bytes(archive({**log(sample()), "header.json": header}))
+        assert run_command(["import", "log.eval", "--output", "again"]) == 2
+        assert "Expected `int` <= 10000 - at `$.eval.config.epochs`" in capsys.readouterr().err
+
+    def test_columns_of_scores_are_bounded(self, capsys: pytest.CaptureFixture[str]) -> None:
+        samples = [
+            sample(str(one), scores={"s": {"value": {f"{one}-{key}": 1 for key in range(900)}}}) for one in range(3)
+        ]
+        code, report = self.imported(archive(log(*samples)), capsys)
+        left_out = [item for item in report["items"] if item["state"] == "not mapped"]
+        assert code == 1
+        assert left_out[0]["note"] == "is beyond the first 200 columns of scores; import fewer scorers"
+        assert run_command(["show", "latest", "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["summary"]["graders"]) == 200
+
     def test_an_archive_is_known_by_its_members(self, capsys: pytest.CaptureFixture[str]) -> None:
         whole = archive(log(sample("a"), sample("b")))
         for name, raw in (("log.zip", whole), ("cut.zip", whole[: whole.index(b"samples/b")])):

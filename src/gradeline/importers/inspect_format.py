@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from gradeline.errors import DataError
 from gradeline.model import quote
 
 T = TypeVar("T")
+
+MAX_EPOCHS = 10_000
+Epoch = Annotated[int, Meta(ge=1, le=MAX_EPOCHS)]
+"""The suite of an import repeats each case as often."""
 
 _NOT_JSON = re.compile(
     rb'(?:[^"NI-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|-(?!Infinity)|N(?!aN)|I(?!nfinity))*+(?P<word>NaN|-?Infinity)',
@@ -87,7 +91,7 @@ class LoggedSample(Struct, frozen=True):
     """
 
     id: int | str
-    epoch: int
+    epoch: Epoch
     input: str | list[LoggedMessage] = ""
     target: str | list[str] = ""
     choices: list[str] | None = None
@@ -108,6 +112,7 @@ class LoggedSample(Struct, frozen=True):
 class LoggedScores(Struct, frozen=True):
     """The scores of a sample only."""
 
+    epoch: Epoch
     scores: dict[str, LoggedScore] | None = None
 
 
@@ -117,7 +122,7 @@ class LoggedScorer(Struct, frozen=True):
 
 
 class LoggedConfig(Struct, frozen=True):
-    epochs: int | None = None
+    epochs: Epoch | None = None
 
 
 class LoggedDataset(Struct, frozen=True):

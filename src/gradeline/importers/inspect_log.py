@@ -144,7 +144,7 @@ class _LogImport:
             target=self._target(),
             graders=self.columns.graders,
             variant=variant,
-            repeats=max(1, self.spec.config.epochs or 1),
+            repeats=self.columns.epochs,
             started_at=_time(stats.started_at or self.spec.created),
             completed_at=_time(stats.completed_at),
             error_message=self._error(),
@@ -193,14 +193,14 @@ class _LogImport:
                 continue
             self._seen.add(key)
             self._report_sample(placed.place, placed.sample, sample)
-            self._suite.add(self.log, sample)
+            self._suite.add(self.log, sample, result.repeat)
             yield result
 
     def _result(self, logged: LoggedSample) -> tuple[ImportedResult, ImportedSample]:
         sample = import_sample(logged, self.log.prefix)
         scores = logged.scores or {}
         grades = self.columns.skipped() if logged.error is not None else self.columns.grades(scores, logged.limit)
-        return ImportedResult(sample.case, sample.response, grades, max(0, logged.epoch - 1)), sample
+        return ImportedResult(sample.case, sample.response, grades, logged.epoch - 1), sample
 
     def _report_sample(self, place: str, logged: LoggedSample, sample: ImportedSample) -> None:
         self._report.mapped(place, "sample", "case and response")
@@ -221,8 +221,9 @@ class _Suite:
         self._output = output
         self._cases: set[str] = set()
         self._answered: dict[str, _OpenLog] = {}
+        self._repeats = 1
 
-    def add(self, log: _OpenLog, sample: ImportedSample) -> None:
+    def add(self, log: _OpenLog, sample: ImportedSample, repeat: int) -> None:
         """Add a case unless there is one with its id, and its response if it is of the first log."""
         key = sample.case.case_key
         if key not in self._cases:
@@ -230,6 +231,7 @@ class _Suite:
             self._output.add_case(_case(sample.case))
         if self._answered.setdefault(log.prefix, log) is log:
             self._output.add_answer(key, sample.response)
+            self._repeats = max(self._repeats, repeat + 1)
 
     def write(self, logs: Sequence[InspectLog], options: ImportOptions, source: Path) -> None:
         """Write the suite file; `ConfigError` if there are no cases."""
@@ -238,15 +240,12 @@ class _Suite:
             why = f"{found[0].places[0]} {found[0].note}" if found else "run Inspect with --log-samples"
             raise ConfigError(Problem(str(source), f"has no samples that can be read: {why}"))
         first = logs[0].header.eval
-        repeats = max(log.header.eval.config.epochs or 1 for log in logs)
         suite = {
             "name": options.name or clean_text(first.task).text,
             "target": {"kind": "replay", "responses": ANSWERS},
             "graders": self._graders(logs),
-            "repeats": repeats,
+            **({"repeats": self._repeats} if self._repeats > 1 else {}),
         }
-        if repeats == 1:
-            del suite["repeats"]
         self._output.write_suite(suite)
         self._report_other_answers(logs)
 

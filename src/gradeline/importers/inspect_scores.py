@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -37,15 +38,12 @@ class ScoreColumns:
 
     def __init__(self, spec: LoggedSpec, samples: Iterable[LoggedScores]) -> None:
         keys: dict[str, dict[str | None, None]] = {one.name: {} for one in spec.scorers or ()}
+        self.epochs = spec.config.epochs or 1
+        """The number of epochs, which is at least the highest of a sample."""
         for sample in samples:
-            for scorer, score in (sample.scores or {}).items():
-                found = keys.setdefault(scorer, {})
-                if isinstance(score.value, Mapping):
-                    found.update(dict.fromkeys(score.value))
-                elif score.value is not None:
-                    found[None] = None
-                if len(keys) + sum(map(len, keys.values())) > 2 * MAX_COLUMNS:
-                    break
+            self.epochs = max(self.epochs, sample.epoch)
+            if len(keys) + sum(map(len, keys.values())) <= 2 * MAX_COLUMNS:
+                _add_keys(keys, sample.scores or {})
         # an unscored sample has no keys, so it does not add a column to a scorer of mappings
         self._columns = [ScoreColumn(scorer, key) for scorer, found in keys.items() for key in (found or (None,))]
         self.left_out = self._columns[MAX_COLUMNS:]
@@ -75,6 +73,16 @@ class ScoreColumns:
             else:
                 became = "a grade of outcome error"
                 report.approximated(place, what, became, "a grade is a number from 0 to 1; its metadata has the value")
+
+
+def _add_keys(keys: dict[str, dict[str | None, None]], scores: Mapping[str, LoggedScore]) -> None:
+    """Add the scorers of a sample, and what each of their scores has a grade for: None, or the keys of a mapping."""
+    for scorer, score in islice(scores.items(), 2 * MAX_COLUMNS):
+        found = keys.setdefault(scorer, {})
+        if isinstance(score.value, Mapping):
+            found.update(dict.fromkeys(islice(score.value, 2 * MAX_COLUMNS)))
+        elif score.value is not None:
+            found[None] = None
 
 
 def _grader(column: ScoreColumn, scorer: LoggedScorer | None, spec: LoggedSpec) -> RunGrader:
