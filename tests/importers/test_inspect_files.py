@@ -343,6 +343,12 @@ def test_attachments_that_are_referred_to_very_often(monkeypatch: pytest.MonkeyP
         import_sample(logged)
 
 
+@pytest.mark.parametrize(("seconds", "latency_ms"), [(0.25, 250.0), (0, 0.0), (-5, None), (1e308, None)])
+def test_times_that_are_none_are_unknown(seconds: float, latency_ms: float | None) -> None:
+    logged = decode(json.dumps(sample(total_time=seconds)).encode(), LoggedSample)
+    assert import_sample(logged).response.latency_ms == latency_ms
+
+
 class TestImport:
     @pytest.fixture(autouse=True)
     def project(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

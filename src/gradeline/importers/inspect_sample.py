@@ -33,6 +33,8 @@ _MAX_DEPTH = 200
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _GRADER_ROLE = "grader"
 _MAX_ERROR = 10_000
+_MAX_SECONDS = 1e9
+"""A time that is longer, or negative, is not one."""
 
 
 class ImportedSample(NamedTuple):
@@ -137,7 +139,7 @@ class _Import:
             text=None if failed and not cleaned.text else cleaned.text,
             trajectory=self._trajectory(),
             usage=agent_usage(logged.model_usage, logged.role_usage) or exported.usage,
-            latency_ms=None if seconds is None else seconds * 1000,
+            latency_ms=seconds * 1000 if seconds is not None and 0 <= seconds <= _MAX_SECONDS else None,
             error=self._error(),
             cleaned=cleaned.changed,
             stop_reason=_clean(exported.stop_reason or stop_reason),
