@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from msgspec.json import encode
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.importers.kinds import ImportOptions, Source
@@ -32,7 +34,7 @@ from gradeline.importers.promptfoo_providers import (
 from gradeline.importers.promptfoo_results import is_results, read_results
 from gradeline.importers.promptfoo_tests import CaseNames, TestReader
 from gradeline.importers.report import ImportReport, State
-from gradeline.model import Response, clean_text, to_json
+from gradeline.model import Response, clean_text
 from gradeline.suite.declaration import MAX_NAME
 
 MAX_VARIANTS = 1_000
@@ -112,7 +114,6 @@ class _ConfigImport:
             else:
                 note = "replaces the provider for some tests only; replay them in a suite of their own"
                 self._report.not_mapped(test.place, "providerOutput", note)
-
         if not count:
             raise ConfigError(Problem(self._config.name, f"has no test that can be imported{self._reasons()}"))
 
@@ -125,14 +126,14 @@ class _ConfigImport:
         providers = read_providers(self._config, self._report)
         if replayed:
             return _TargetKeys({"target": {"kind": "replay", "responses": ANSWERS}}, {})
-        if not providers:
-            place = f"{self._config.name}.providers"
-            providers = [PromptfooProvider("agent", "agent", None, {}, None, None, None, {}, place)]
+        place = f"{self._config.name}.providers"
+        unknown = PromptfooProvider("agent", "agent", None, {}, None, None, None, {}, place)
+        providers = providers or [unknown]
         targets = Targets(self._config, plan, self._report)
         combinations: list[_Combination] = []
         size = 0
         for one in islice(self._combinations(providers, prompts, targets), MAX_VARIANTS):
-            size += len(to_json(one.target))
+            size += len(encode(one.target))
             if size > MAX_SUITE:
                 break
             combinations.append(one)
@@ -140,12 +141,13 @@ class _ConfigImport:
         if wanted > len(combinations):
             note = f"are {wanted:,} combinations, of which {len(combinations):,} are imported; split the configuration"
             self._report.not_mapped(self._config.name, "prompts and providers", note)
-        has_schema = bool(combinations) and all("response_schema" in one.target for one in combinations)
+        combinations = combinations or list(self._combinations([unknown], prompts[:1], targets))
+        has_schema = all("response_schema" in one.target for one in combinations)
         return _TargetKeys(self._keys(combinations, prompts, providers, plan), targets.files, has_schema)
 
     def _combinations(
         self, providers: Sequence[PromptfooProvider], prompts: Sequence[PromptfooPrompt], targets: Targets
-    ) -> Any:
+    ) -> Iterator[_Combination]:
         for provider in providers:
             own = prompts_of(provider, prompts)
             if not own:
@@ -163,8 +165,6 @@ class _ConfigImport:
         plan: PromptPlan,
     ) -> dict[str, object]:
         """The keys ``target``, ``variants``, ``prompts`` and ``models`` of the suite."""
-        if not combinations:
-            return {"target": {"kind": "replay", "responses": ANSWERS}}
         first = combinations[0].target
         if len(combinations) == 1:
             return {"target": first}

@@ -33,7 +33,8 @@ _SEPARATOR = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 QUESTIONS = ("input", "question", "query", "message", "user_input", "prompt", "text", "topic", "task")
 """Names of variables that are usually the question."""
-_MAX_NAME = 60
+_MAX_NAME = 44
+"""So that the name of a prompt with that of a provider is a name of a variant."""
 
 
 def is_variable(name: str) -> bool:

@@ -148,7 +148,7 @@ def _provider(
     name, number = unique_name(base, set(), "target"), 1
     while _identifier(name) in names:
         number += 1
-        name = unique_name(f"{base[:50]}-{number}", set(), "target")
+        name = unique_name(f"{base[:36]}-{number}", set(), "target")
     return PromptfooProvider(
         name=name,
         id=entry["id"].strip(),

@@ -327,6 +327,19 @@ class TestProviders:
         functions = [one["set"]["target"]["function"] for one in suite["variants"]]
         assert len(set(functions)) == 3
 
+    def test_long_names_are_different_variants(self, imported: Import) -> None:
+        prompts = [{"label": f"{'long ' * 20}{number}", "raw": f"{number} {{{{q}}}}"} for number in range(3)]
+        providers = [{"id": "echo", "label": f"{'name ' * 20}{number}"} for number in range(12)]
+        _, suite, _ = imported(prompts=prompts, providers=providers)
+        names = [one["name"] for one in suite["variants"]]
+        assert len(set(names)) == 36
+        assert run_command(["validate", "out/suite.yaml"]) == 0
+
+    def test_providers_without_any_prompt_leave_a_suite_to_be_completed(self, imported: Import) -> None:
+        code, suite, _ = imported(providers=[{"id": "echo", "prompts": ["none"]}])
+        assert (code, suite["target"]["function"]) == (1, "targets/agent.py:answer")
+        assert run_command(["validate", "out/suite.yaml"]) == 0
+
     def test_a_provider_without_a_target_is_a_function_to_be_written(self, imported: Import) -> None:
         code, suite, _ = imported(providers=["bedrock:some.model"])
         assert (code, suite["target"]["function"]) == (1, "targets/bedrock_some_model.py:answer")
