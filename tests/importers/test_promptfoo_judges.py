@@ -27,6 +27,8 @@ class Models(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.verdict: dict[str, Any] = {"score": 0.8, "label": "A", "rationale": "because"}
+        self.scores: dict[str, float] = {}
+        """Scores by a text of the prompt, instead of that of the verdict."""
         self.prompts: list[str] = []
 
     @property
@@ -44,8 +46,11 @@ class _Handler(BaseHTTPRequestHandler):
             data = [{"index": index, "embedding": vector} for index, vector in enumerate(vectors)]
             answer: dict[str, Any] = {"data": data, "model": "e", "usage": {"prompt_tokens": 1, "total_tokens": 1}}
         else:
-            self.server.prompts.append("\n".join(str(message["content"]) for message in asked["messages"]))
-            message = {"role": "assistant", "content": json.dumps(self.server.verdict)}
+            prompt = "\n".join(str(message["content"]) for message in asked["messages"])
+            self.server.prompts.append(prompt)
+            scores = [score for text, score in self.server.scores.items() if text in prompt]
+            verdict = {**self.server.verdict, "score": scores[0]} if scores else self.server.verdict
+            message = {"role": "assistant", "content": json.dumps(verdict)}
             usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
             answer = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": usage}
         body = json.dumps(answer).encode()
@@ -88,7 +93,7 @@ JUDGED: list[tuple[dict[str, Any], bool, list[str]]] = [
     ({"type": "llm-rubric", "value": "Is short", "threshold": 0.9}, False, ["Is short"]),
     ({"type": "llm-rubric", "value": "x", "rubricPrompt": "Rate {{output}} by {{rubric}} {1}"}, True, ["by x {1}"]),
     ({"type": "model-graded-closedqa", "value": "Names an animal"}, True, ["Names an animal"]),
-    ({"type": "g-eval", "value": ["is short", "is clear"]}, True, ["- is short\n- is clear"]),
+    ({"type": "g-eval", "value": "is short"}, True, ["meet this criterion", "is short"]),
     ({"type": "moderation", "value": ["hate"]}, True, ["of the categories hate"]),
     ({"type": "pi", "value": "Is short"}, True, ["Is short"]),
     ({"type": "search-rubric", "value": "Is right"}, True, ["Is right"]),
@@ -141,6 +146,19 @@ def test_not_inverts_a_judges_score(tests: PromptfooTests, models: Models) -> No
     assert {name: verdict[:2] for name, verdict in tests.verdicts().items()} == {
         "check": (False, pytest.approx(0.2)),
         "grader": (True, pytest.approx(0.2)),
+    }
+
+
+def test_the_mean_of_several_criteria_counts(tests: PromptfooTests, models: Models) -> None:
+    models.scores = {"is short": 0.9, "is clear": 0.3}
+    criteria = {"type": "g-eval", "value": ["is short", "is clear"]}
+    tests.add("default", ANSWER, criteria, options=options(models))
+    tests.add("lower", ANSWER, {**criteria, "threshold": 0.6}, options=options(models))
+    tests.add("not", ANSWER, {**criteria, "type": "not-g-eval"}, options=options(models))
+    assert {name: verdict[:2] for name, verdict in tests.verdicts().items()} == {
+        "default": (False, pytest.approx(0.6)),
+        "lower": (True, pytest.approx(0.6)),
+        "not": (True, pytest.approx(0.4)),
     }
 
 

@@ -25,13 +25,13 @@ from gradeline.importers.promptfoo_types import (
     SPECIAL_TYPES,
     TYPES,
     Assertion,
-    BestOf,
     JudgedCriterion,
     NotMappedError,
     Outcome,
     Rendering,
     RuleCheck,
     Scope,
+    Several,
     least_score,
     number_of,
 )
@@ -363,9 +363,9 @@ class _Reader:
             _require_check({"judge": outcome.text})
             _require_grader({"kind": "checks", **judge})
         else:
-            for grader in outcome.graders if isinstance(outcome, BestOf) else [outcome]:
+            for grader in outcome.graders if isinstance(outcome, Several) else [outcome]:
                 _require_grader(grader.config)
-            first = outcome.graders[0] if isinstance(outcome, BestOf) else outcome
+            first = outcome.graders[0] if isinstance(outcome, Several) else outcome
             if assertion.negated and not first.inverted and least_score(first.config) <= 0:
                 raise NotMappedError("passes from the score 0, so its opposite never does; set a threshold")
         return Entry(outcome, assertion.name, assertion.negated, assertion.weight, assertion.metric, judge)
@@ -439,8 +439,9 @@ def _description(outcome: Outcome) -> tuple[str, str]:
         return rule_name(outcome.rule), outcome.differs
     if isinstance(outcome, JudgedCriterion):
         return "criterion for a judge", outcome.differs
-    if isinstance(outcome, BestOf):
-        return f"{outcome.graders[0].became}, the best of several", outcome.graders[0].differs
+    if isinstance(outcome, Several):
+        combined = "the mean" if outcome.mean else "the best"
+        return f"{outcome.graders[0].became}, {combined} of several", outcome.graders[0].differs
     return outcome.became, outcome.differs
 
 

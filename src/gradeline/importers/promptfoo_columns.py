@@ -22,12 +22,12 @@ from gradeline.importers.promptfoo_rules import negate_check
 from gradeline.importers.promptfoo_types import (
     EXPECTED,
     FILE,
-    BestOf,
     JudgedCriterion,
     NotMappedError,
     Outcome,
     RuleCheck,
     Scope,
+    Several,
     SuiteGrader,
     least_score,
     number_text,
@@ -324,10 +324,12 @@ class _Case(Struct):
         base = entry.metric or entry.name
         if isinstance(outcome, RuleCheck | JudgedCriterion):
             outcome = _as_grader(entry)
-        if isinstance(outcome, BestOf):
+        if isinstance(outcome, Several):
             parts = [self._use(one, entry.name.removeprefix("not-"), decides=False) for one in outcome.graders]
             least = least_score(outcome.graders[0].config)
-            return self._computed(f"max({', '.join(map(_quoted, parts))})", least, base, entry.negated, decides)
+            terms = [_quoted(part) for part in parts]
+            term = f"({' + '.join(terms)}) / {len(terms)}" if outcome.mean else f"max({', '.join(terms)})"
+            return self._computed(term, least, base, entry.negated, decides)
         if entry.negated and not outcome.inverted:
             part = self._use(outcome, entry.name.removeprefix("not-"), decides=False)
             return self._computed(_quoted(part), least_score(outcome.config), base, True, decides)

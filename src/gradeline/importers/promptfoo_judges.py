@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
 from gradeline.importers.promptfoo_providers import (
@@ -17,12 +17,12 @@ from gradeline.importers.promptfoo_tags import parse_page
 from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.importers.promptfoo_types import (
     Assertion,
-    BestOf,
     JudgedCriterion,
     NotMappedError,
     Outcome,
     Rendering,
     Scope,
+    Several,
     SuiteGrader,
     grader_options,
     number_of,
@@ -53,7 +53,7 @@ def similar(assertion: Assertion, scope: Scope) -> Outcome:
         raise NotMappedError(f"has {len(texts)} texts, more than {_MAX_TEXTS}; write fewer")
     config = grader_options("embedding", **_embedding(assertion, scope), pass_threshold=min(1.0, least))
     graders = [SuiteGrader(config, "grader embedding", text, differs) for text in texts]
-    return graders[0] if len(graders) == 1 else BestOf(graders)
+    return graders[0] if len(graders) == 1 else Several(graders)
 
 
 def _embedding(assertion: Assertion, scope: Scope) -> dict[str, object]:
@@ -212,26 +212,27 @@ def moderation(assertion: Assertion, scope: Scope) -> Outcome:  # noqa: ARG001
     return JudgedCriterion(text, "a judge decides instead of a moderation API")
 
 
-def scored(prompt: str, default: float, differs: str = _OWN_PROMPT) -> Callable[[Assertion, Scope], Outcome]:
-    """A mapping for a type with a score by a judge; ``{ground_truth}`` in the prompt is the assertion's value."""
+def scored(prompt: str, default: float) -> Callable[[Assertion, Scope], Outcome]:
+    """A mapping for a type with a score by a judge; ``{ground_truth}`` in the prompt is a criterion of the value."""
 
-    def mapping(assertion: Assertion, scope: Scope) -> SuiteGrader:
+    def mapping(assertion: Assertion, scope: Scope) -> Outcome:
         least = default if assertion.threshold is None else assertion.threshold
-        value: object = None
-        if "{ground_truth}" in prompt:
-            value = "\n".join(texts_of_criteria(assertion))
         config = grader_options("model_judge", **_judge(assertion, scope), prompt=prompt, pass_threshold=least)
-        return SuiteGrader(config, "grader model_judge", value, differs)
+        criteria = _criteria(assertion) if "{ground_truth}" in prompt else [None]
+        graders = [SuiteGrader(config, "grader model_judge", text, _OWN_PROMPT) for text in criteria]
+        return graders[0] if len(graders) == 1 else Several(graders, mean=True)
 
     return mapping
 
 
-def texts_of_criteria(assertion: Assertion) -> list[str]:
-    """The criteria of an assertion, one on a line."""
+def _criteria(assertion: Assertion) -> Sequence[str | None]:
+    """The criteria of an assertion, each of which gets a score."""
     value = assertion.value
-    if isinstance(value, list) and value and all(isinstance(text, str) for text in value):
-        return [f"- {text}" for text in value]
-    return [_criterion(assertion)]
+    if not isinstance(value, list):
+        return [_criterion(assertion)]
+    if not value or not all(isinstance(text, str) and text.strip() for text in value) or len(value) > _MAX_TEXTS:
+        raise NotMappedError(f"needs a list of 1 to {_MAX_TEXTS} texts as its value, got {quote(value, 60)}")
+    return value
 
 
 def factuality(assertion: Assertion, scope: Scope) -> SuiteGrader:
@@ -354,7 +355,7 @@ share from 0.0 to 1.0.
 {ground_truth}
 """
 _CONVERSATION = "Is each message of the assistant relevant to the conversation so far? Score the share from 0.0 to 1.0."
-_G_EVAL = "How well does the submission meet these criteria? Score it from 0.0 to 1.0.\n\n{ground_truth}"
+_G_EVAL = "How well does the submission meet this criterion? Score it from 0.0 to 1.0.\n\n{ground_truth}"
 
 _JUDGED_ELSEWHERE = "another judge decides: it sees the output, and gradeline's prompt"
 
@@ -365,7 +366,7 @@ JUDGED: Mapping[str, Callable[[Assertion, Scope], Outcome]] = {
     "context-relevance": in_context("context_relevance", _RELEVANT),
     "conversation-relevance": scored(_CONVERSATION, 0.5),
     "factuality": factuality,
-    "g-eval": scored(_G_EVAL, 0.7, f"{_OWN_PROMPT}; several criteria get one score"),
+    "g-eval": scored(_G_EVAL, 0.7),
     "llm-rubric": rubric,
     "model-graded-closedqa": criterion("{value}", _OWN_PROMPT),
     "model-graded-factuality": factuality,

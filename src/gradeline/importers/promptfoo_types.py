@@ -129,13 +129,14 @@ class SuiteGrader(NamedTuple):
     sees_variables: bool = False
 
 
-class BestOf(NamedTuple):
-    """Several graders of the suite, of which the best score counts."""
+class Several(NamedTuple):
+    """Several graders of the suite with the same options, of which the best score counts, or the mean."""
 
     graders: Sequence[SuiteGrader]
+    mean: bool = False
 
 
-Outcome = RuleCheck | JudgedCriterion | SuiteGrader | BestOf
+Outcome = RuleCheck | JudgedCriterion | SuiteGrader | Several
 
 
 def grader_options(kind: str, **options: object) -> dict[str, object]:
