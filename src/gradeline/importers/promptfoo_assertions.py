@@ -12,7 +12,7 @@ from gradeline.graders.base import DeclaredGrader
 from gradeline.graders.checks import read_checks
 from gradeline.graders.registry import registry
 from gradeline.importers.promptfoo_code import in_node
-from gradeline.importers.promptfoo_columns import Columns, Entry, EntrySet
+from gradeline.importers.promptfoo_columns import Entry, EntrySet, PromptfooColumns
 from gradeline.importers.promptfoo_expressions import NotTranslatedError
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError, SourceFolder
 from gradeline.importers.promptfoo_graders import GRADERS, UNMAPPED
@@ -26,7 +26,7 @@ from gradeline.importers.promptfoo_types import (
     TYPES,
     Assertion,
     JudgedCriterion,
-    NotMappedError,
+    NoCounterpartError,
     Outcome,
     Rendering,
     RuleCheck,
@@ -104,7 +104,7 @@ class AssertionMapper:
     def __init__(self, report: ImportReport, base: Path) -> None:
         self._report = report
         self._folder = SourceFolder(base)
-        self._columns = Columns()
+        self._columns = PromptfooColumns()
 
     @property
     def graders(self) -> dict[str, dict[str, object]]:
@@ -141,7 +141,7 @@ class AssertionMapper:
         least = self._threshold(place, threshold)
         try:
             case = self._columns.case(entries, scope, least)
-        except NotMappedError as error:
+        except NoCounterpartError as error:
             self._report.not_mapped(place, "test", f"{error}; none of its assertions is part of the suite")
             return MappedCase([], {})
         for name, why in case.lost:
@@ -197,8 +197,8 @@ class _Reader:
             weight, metric = self._weight(data), self._metric(data)
             threshold = self._threshold(data)
             if threshold is not None and not 0 <= threshold <= 1:
-                raise NotMappedError(f"has the threshold {threshold:g}; write a number from 0 to 1")
-        except NotMappedError as error:
+                raise NoCounterpartError(f"has the threshold {threshold:g}; write a number from 0 to 1")
+        except NoCounterpartError as error:
             self._not_mapped("assertion 'assert-set'", str(error))
             return
         if not members:
@@ -225,7 +225,7 @@ class _Reader:
             assertion = self._assertion(data)
             outcome = self._outcome(assertion)
             entry = self._checked(assertion, outcome)
-        except NotMappedError as error:
+        except NoCounterpartError as error:
             self._not_mapped(what, str(error))
             return
         became, differs = _description(outcome)
@@ -261,15 +261,15 @@ class _Reader:
         return None
 
     def _assertion(self, data: Mapping[str, object]) -> Assertion:
-        """The assertion with its templates rendered; `NotMappedError` if it has no counterpart."""
+        """The assertion with its templates rendered; `NoCounterpartError` if it has no counterpart."""
         written = data.get("type")
         if not isinstance(written, str):
-            raise NotMappedError(f"has the type {quote(written, 40)}; write one of promptfoo's types")
+            raise NoCounterpartError(f"has the type {quote(written, 40)}; write one of promptfoo's types")
         kind = written if written in SPECIAL_TYPES else written.removeprefix("not-")
         _require_known(kind)
         config = data.get("config") or {}
         if not isinstance(config, Mapping):
-            raise NotMappedError(f"has the config {quote(config, 60)}; write a mapping")
+            raise NoCounterpartError(f"has the config {quote(config, 60)}; write a mapping")
         own_config = self._rendering.data(config)
         assert isinstance(own_config, dict)  # noqa: S101 - it was a mapping
         return Assertion(
@@ -288,7 +288,7 @@ class _Reader:
 
     def _value(self, kind: str, value: object) -> object:
         if isinstance(value, str) and value.startswith(_PACKAGE):
-            raise NotMappedError(f"has the value {quote(value, 60)} of a package; write a file that calls it")
+            raise NoCounterpartError(f"has the value {quote(value, 60)} of a package; write a file that calls it")
         if isinstance(value, str) and value.startswith(SCHEME):
             return value if kind in _CODE else self._content(value)
         if not isinstance(value, list) or len(value) > MAX_ITEMS:
@@ -302,11 +302,11 @@ class _Reader:
         """The content of a file."""
         reference = FileReference.of(written)
         if reference.suffix in _SCRIPTS:
-            raise NotMappedError(f"has a value that {quote(reference.path, 60)} computes; write the value out")
+            raise NoCounterpartError(f"has a value that {quote(reference.path, 60)} computes; write the value out")
         try:
             return self._rendering.data(self._scope.folder.value(reference))
         except FileReferenceError as error:
-            raise NotMappedError(f"has a value that is not read: {error}") from None
+            raise NoCounterpartError(f"has a value that is not read: {error}") from None
 
     def _threshold(self, data: Mapping[str, object]) -> float | None:
         written = data.get("threshold")
@@ -316,7 +316,7 @@ class _Reader:
         written = 0 if data.get("metricOnly") is True else data.get("weight")
         weight = 1.0 if written is None else number_of(written, "weight")
         if not 0 <= weight <= _MAX_WEIGHT:
-            raise NotMappedError(f"has the weight {weight:g}; write a number from 0 to {_MAX_WEIGHT:,.0f}")
+            raise NoCounterpartError(f"has the weight {weight:g}; write a number from 0 to {_MAX_WEIGHT:,.0f}")
         return weight
 
     def _metric(self, data: Mapping[str, object]) -> str | None:
@@ -326,7 +326,7 @@ class _Reader:
             return None
         metric = self._rendering.value(written)
         if not isinstance(metric, str) or len(metric) > _MAX_METRIC or not metric.isprintable():
-            raise NotMappedError(
+            raise NoCounterpartError(
                 f"has the metric {quote(metric, 60)}; write a name of at most {_MAX_METRIC} characters"
             )
         return metric.strip() or None
@@ -354,7 +354,7 @@ class _Reader:
             return None
 
     def _checked(self, assertion: Assertion, outcome: Outcome) -> Entry:
-        """The entry, if gradeline accepts what it consists of; `NotMappedError` otherwise."""
+        """The entry, if gradeline accepts what it consists of; `NoCounterpartError` otherwise."""
         judge: Mapping[str, object] = {}
         if isinstance(outcome, RuleCheck):
             _require_check(negate_check(outcome) if assertion.negated else outcome.rule)
@@ -367,26 +367,26 @@ class _Reader:
                 _require_grader(grader.config)
             first = outcome.graders[0] if isinstance(outcome, Several) else outcome
             if assertion.negated and not first.inverted and least_score(first.config) <= 0:
-                raise NotMappedError("passes from the score 0, so its opposite never does; set a threshold")
+                raise NoCounterpartError("passes from the score 0, so its opposite never does; set a threshold")
         return Entry(outcome, assertion.name, assertion.negated, assertion.weight, assertion.metric, judge)
 
 
 def _require_known(kind: str) -> None:
-    """`NotMappedError` for a type that has no counterpart."""
+    """`NoCounterpartError` for a type that has no counterpart."""
     if kind in CLAIMED_TYPES:
         return
     if kind.startswith("promptfoo:"):
-        raise NotMappedError("is of red teaming, which gradeline does not do; keep it in promptfoo")
+        raise NoCounterpartError("is of red teaming, which gradeline does not do; keep it in promptfoo")
     if kind in UNMAPPED:
-        raise NotMappedError(UNMAPPED[kind])
+        raise NoCounterpartError(UNMAPPED[kind])
     near = closest_match(kind, (*TYPES, *SPECIAL_TYPES)) if len(kind) <= _MAX_TYPE else None
-    raise NotMappedError(f"is no type of promptfoo; did you mean {near!r}?" if near else "is no type of promptfoo")
+    raise NoCounterpartError(f"is no type of promptfoo; did you mean {near!r}?" if near else "is no type of promptfoo")
 
 
 def _text(data: Mapping[str, object], key: str) -> str | None:
     value = data.get(key)
     if value is not None and not isinstance(value, str):
-        raise NotMappedError(f"has the {key} {quote(value, 60)}; write it as text")
+        raise NoCounterpartError(f"has the {key} {quote(value, 60)}; write it as text")
     return None if value is None else clean_text(value).text
 
 
@@ -395,9 +395,9 @@ def _transforms(written: object) -> tuple[str, ...]:
     found: list[str] = []
     for code in written if isinstance(written, list) else [] if written in (None, "") else [written]:
         if not isinstance(code, str):
-            raise NotMappedError(f"has the transform {quote(written, 60)}; write it as text")
+            raise NoCounterpartError(f"has the transform {quote(written, 60)}; write it as text")
         if code.startswith(SCHEME):
-            raise NotMappedError("has a transform in a file; write its code into the transform")
+            raise NoCounterpartError("has a transform in a file; write its code into the transform")
         found.append(clean_text(code).text)
     return tuple(found)
 
@@ -412,7 +412,7 @@ def _require_check(check: Mapping[str, object]) -> None:
     problems: list[Problem] = []
     read_checks([check], "", problems)
     if problems:
-        raise NotMappedError(f"has no valid check: {problems[0].message}")
+        raise NoCounterpartError(f"has no valid check: {problems[0].message}")
 
 
 _OF_ENTRY = frozenset(("kind", "function", "extractor", "extractor_config", "expected", "pass_threshold"))
@@ -430,7 +430,7 @@ def _require_grader(config: Mapping[str, object]) -> None:
     try:
         declaration.check(options)
     except ConfigError as error:
-        raise NotMappedError(f"has no valid grader: {error.problems[0]}") from None
+        raise NoCounterpartError(f"has no valid grader: {error.problems[0]}") from None
 
 
 def _description(outcome: Outcome) -> tuple[str, str]:

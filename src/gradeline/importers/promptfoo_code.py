@@ -19,7 +19,7 @@ from warnings import catch_warnings
 
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
 from gradeline.importers.promptfoo_rules import texts_of
-from gradeline.importers.promptfoo_types import FILE, Assertion, CodeFile, NotMappedError, Scope, SuiteGrader
+from gradeline.importers.promptfoo_types import FILE, Assertion, CodeFile, NoCounterpartError, Scope, SuiteGrader
 from gradeline.model import quote
 
 RUNTIME = "graders/promptfoo.mjs"
@@ -63,7 +63,9 @@ def _module_grader(reference: FileReference, scope: Scope, assertion: Assertion)
     """A grader that calls a function of the user's module."""
     suffixes = {".js": None, ".cjs": ".cjs", ".mjs": ".mjs"}
     if reference.suffix not in suffixes:
-        raise NotMappedError(f"names {quote(reference.path, 60)}, which Node does not run; compile it to .mjs first")
+        raise NoCounterpartError(
+            f"names {quote(reference.path, 60)}, which Node does not run; compile it to .mjs first"
+        )
     text = _file(reference, scope)
     name = user_file(reference, suffixes[reference.suffix] or (".mjs" if is_module(text) else ".cjs"))
     lines = [
@@ -86,9 +88,9 @@ def _node_grader(program: str, others: Mapping[str, str], assertion: Assertion, 
 def _code(assertion: Assertion) -> str:
     text = assertion.text()
     if not text.strip():
-        raise NotMappedError("has no code")
+        raise NoCounterpartError("has no code")
     if len(text) > _MAX_CODE:
-        raise NotMappedError(f"has {len(text):,} characters of code, more than {_MAX_CODE:,}; put it into a file")
+        raise NoCounterpartError(f"has {len(text):,} characters of code, more than {_MAX_CODE:,}; put it into a file")
     return text
 
 
@@ -149,9 +151,9 @@ def _file(reference: FileReference, scope: Scope) -> str:
     try:
         text = scope.folder.text(reference)
     except FileReferenceError as error:
-        raise NotMappedError(f"names a file that is not read: {error}") from None
+        raise NoCounterpartError(f"names a file that is not read: {error}") from None
     if len(text) > _MAX_CODE:
-        raise NotMappedError(f"names a file of {len(text):,} characters, more than {_MAX_CODE:,}; split it")
+        raise NoCounterpartError(f"names a file of {len(text):,} characters, more than {_MAX_CODE:,}; split it")
     return text
 
 
@@ -162,10 +164,10 @@ def python(assertion: Assertion, scope: Scope) -> SuiteGrader:
     if text.startswith(SCHEME):
         reference = FileReference.of(text)
         if reference.suffix != ".py":
-            raise NotMappedError(f"names {quote(reference.path, 60)}, which is not a Python file")
+            raise NoCounterpartError(f"names {quote(reference.path, 60)}, which is not a Python file")
         code, function = _file(reference, scope), reference.function or function
         if not function.isidentifier() or iskeyword(function):
-            raise NotMappedError(f"names the function {quote(function, 60)}, which is not a name of Python")
+            raise NoCounterpartError(f"names the function {quote(function, 60)}, which is not a name of Python")
     else:
         code = _python_function(text)
     _require_python(code)
@@ -178,14 +180,14 @@ def python(assertion: Assertion, scope: Scope) -> SuiteGrader:
 
 
 def _require_python(code: str) -> None:
-    """`NotMappedError` for code that is not Python, with which no run could start."""
+    """`NoCounterpartError` for code that is not Python, with which no run could start."""
     try:
         with catch_warnings(action="ignore"):
             ast.parse(code)
     except SyntaxError as error:
-        raise NotMappedError(f"is not Python: {error.msg}, line {error.lineno}; fix it") from None
+        raise NoCounterpartError(f"is not Python: {error.msg}, line {error.lineno}; fix it") from None
     except (ValueError, MemoryError, RecursionError):
-        raise NotMappedError("is not Python that can be read; simplify it") from None
+        raise NoCounterpartError("is not Python that can be read; simplify it") from None
 
 
 def _python_function(code: str) -> str:
@@ -205,7 +207,7 @@ def ruby(assertion: Assertion, scope: Scope) -> SuiteGrader:
         plain = text.strip()
         code = f"def get_assert(output, context)\n{textwrap.indent(plain, '  ')}\nend"
     if not re.fullmatch(r"[a-z_]\w*[?!]?", function, re.ASCII):
-        raise NotMappedError(f"names the function {quote(function, 60)}, which is not a name of Ruby")
+        raise NoCounterpartError(f"names the function {quote(function, 60)}, which is not a name of Ruby")
     config = {"kind": "command", "command": ["ruby", FILE], "protocol": "jsonl", **_options(assertion)}
     program = f'{code}\n\nrequire_relative "promptfoo"\ngrade {{ |output, context| {function}(output, context) }}\n'
     code_file = CodeFile(".rb", program, {RUBY_RUNTIME: _runtime("promptfoo.rb")})
@@ -216,7 +218,7 @@ def webhook(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG001
     """A server that grades."""
     url = assertion.text()
     if not re.match(r"https?://", url):
-        raise NotMappedError(f"needs a URL as its value, got {quote(url, 60)}")
+        raise NoCounterpartError(f"needs a URL as its value, got {quote(url, 60)}")
     differs = (
         "the server gets {sample, submission, response, config} and returns {score} or {passed}; promptfoo sends"
         " {output, context} and reads {pass, score}"
@@ -265,7 +267,9 @@ def in_node(assertion: Assertion) -> SuiteGrader:
     """A check that Node makes, of the output after its ``transform``."""
     check = CHECKS_IN_NODE.get(assertion.type)
     if check is None:
-        raise NotMappedError("has a transform before a check that Node does not make; apply it in the agent's response")
+        raise NoCounterpartError(
+            "has a transform before a check that Node does not make; apply it in the agent's response"
+        )
     steps = [f"  output = await (async () => {{\n{_body(code)}\n  }})();" for code in assertion.transforms]
     program = "\n".join([*steps, f"  return {check(assertion)};"])
     if steps or assertion.type == "javascript":

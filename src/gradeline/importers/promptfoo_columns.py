@@ -23,7 +23,7 @@ from gradeline.importers.promptfoo_types import (
     EXPECTED,
     FILE,
     JudgedCriterion,
-    NotMappedError,
+    NoCounterpartError,
     Outcome,
     RuleCheck,
     Scope,
@@ -102,7 +102,7 @@ class _ChecksColumn(NamedTuple):
     """The options of the judge, as JSON; empty: there are no criteria."""
 
 
-class Columns:
+class PromptfooColumns:
     """The graders of the suite; `case` adds those of one test after the other."""
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Columns:
     def case(self, entries: Sequence[Entry | EntrySet], scope: Scope, least: float | None) -> ColumnsOfCase:
         """The checks of a case and its metadata. ``least`` is the score from which the test passes, None: all must.
 
-        `NotMappedError` if the threshold cannot be computed.
+        `NoCounterpartError` if the threshold cannot be computed.
         """
         self._cases += 1
         case = _Case(self, scope)
@@ -124,7 +124,7 @@ class Columns:
                 case.add_all(entries)
             else:
                 case.add_with_threshold(entries, least)
-        except NotMappedError:
+        except NoCounterpartError:
             self._cases += 1  # what was counted for this case need not apply to all of them
             raise
         if case.lost:
@@ -194,7 +194,7 @@ class Columns:
 
     def _new(self, base: str) -> str:
         if len(self._columns) >= MAX_COLUMNS:
-            raise NotMappedError(f"needs a grader of its own, and the suite has {MAX_COLUMNS}; split the source")
+            raise NoCounterpartError(f"needs a grader of its own, and the suite has {MAX_COLUMNS}; split the source")
         plain = re.sub(r"\W+", "_", base).strip("_").lower()[:_MAX_NAME] or "metric"
         name, number = plain, 1
         while name in self._columns:
@@ -220,7 +220,7 @@ def _with_name(option: object, name: str, value: str) -> object:
 class _Case(Struct):
     """What one test becomes."""
 
-    columns: Columns
+    columns: PromptfooColumns
     scope: Scope
     checks: list[dict[str, object]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
@@ -253,7 +253,7 @@ class _Case(Struct):
                     self._add_scored(entry.entries, entry.threshold or 0.0, base, decides=entry.weight > 0)
                 else:
                     self._grader(entry, decides=entry.weight > 0)
-            except NotMappedError as error:
+            except NoCounterpartError as error:
                 self.lost.append((entry.name, str(error)))
         self._close_checks(None)
 
@@ -345,7 +345,7 @@ class _Case(Struct):
         try:
             Formula(str(config["formula"]))
         except FormulaError as error:
-            raise NotMappedError(f"has too many assertions for a formula: {error}; write fewer") from None
+            raise NoCounterpartError(f"has too many assertions for a formula: {error}; write fewer") from None
         return self._count(config, base, decides=decides)
 
     def _use(self, grader: SuiteGrader, base: str, *, decides: bool) -> str:

@@ -31,7 +31,7 @@ class Literal(NamedTuple):
     value: object
 
 
-class Regex(NamedTuple):
+class RegexLiteral(NamedTuple):
     """``/pattern/flags``."""
 
     pattern: str
@@ -91,7 +91,7 @@ class TypeOf(NamedTuple):
     operand: Node
 
 
-Node = Literal | Regex | Name | Member | Call | Not | Binary | Array | Arrow | TypeOf
+Node = Literal | RegexLiteral | Name | Member | Call | Not | Binary | Array | Arrow | TypeOf
 
 _TOKEN = re.compile(
     r"""\s++|(?P<number>\d++(?:\.\d++)?(?![\w.]))|(?P<name>[A-Za-z_$][\w$]*+)
@@ -254,7 +254,7 @@ class _Parser:
             return Literal(float(token.text) if "." in token.text else int(token.text))
         if token.kind == "regex":
             pattern, _, flags = token.text[1:].rpartition("/")
-            return Regex(pattern, flags)
+            return RegexLiteral(pattern, flags)
         if token.kind == "name":
             return self._name(token.text)
         if token.text == "[":

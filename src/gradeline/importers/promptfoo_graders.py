@@ -11,7 +11,7 @@ from gradeline.importers.promptfoo_rules import texts_of
 from gradeline.importers.promptfoo_types import (
     EXPECTED,
     Assertion,
-    NotMappedError,
+    NoCounterpartError,
     Outcome,
     Scope,
     SuiteGrader,
@@ -31,13 +31,13 @@ def cost(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG001
 
 def _threshold(assertion: Assertion, unit: str) -> float:
     if assertion.threshold is None:
-        raise NotMappedError(f"needs a threshold {unit}")
+        raise NoCounterpartError(f"needs a threshold {unit}")
     return assertion.threshold
 
 
 def finish_reason(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG001
     if not isinstance(assertion.value, str) or not assertion.value:
-        raise NotMappedError(f"needs a reason as its value, got {quote(assertion.value, 40)}")
+        raise NoCounterpartError(f"needs a reason as its value, got {quote(assertion.value, 40)}")
     option = "forbidden" if assertion.negated else "allowed"
     config = grader_options("finish_reason", **{option: EXPECTED})
     return SuiteGrader(config, "grader finish_reason", [assertion.value], inverted=True)
@@ -57,7 +57,7 @@ def overlap(kind: str, default: float, differs: str = "", **options: object) -> 
         least = default if assertion.threshold is None else assertion.threshold
         references = assertion.value if isinstance(assertion.value, list) else [assertion.text()]
         if not references or not all(isinstance(text, str) and text for text in references):
-            raise NotMappedError(f"needs a text or a list of texts as its value, got {quote(references, 60)}")
+            raise NoCounterpartError(f"needs a text or a list of texts as its value, got {quote(references, 60)}")
         config = grader_options(kind, **options, references=EXPECTED, threshold=least)
         return SuiteGrader(config, f"grader {kind}", references, differs)
 
@@ -67,7 +67,7 @@ def overlap(kind: str, default: float, differs: str = "", **options: object) -> 
 def tool_call_f1(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG001
     names = texts_of(assertion) if assertion.value else []
     if not names:
-        raise NotMappedError("needs a list of tools as its value")
+        raise NoCounterpartError("needs a list of tools as its value")
     least = 1.0 if assertion.threshold is None else assertion.threshold
     calls = [{"name": name, "arguments": {}} for name in dict.fromkeys(names)]
     differs = "the calls that the target reports are compared, not JSON in the text"
@@ -92,7 +92,7 @@ def tools_used(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG0
         return _trajectory(False, counts={name: bounds})
     tools = value if isinstance(value, list) else [value]
     if not tools or not all(isinstance(tool, str) and tool for tool in tools):
-        raise NotMappedError(f"needs names of tools as its value, got {quote(value, 60)}")
+        raise NoCounterpartError(f"needs names of tools as its value, got {quote(value, 60)}")
     return _trajectory(
         assertion.negated, tools, **{"forbidden_tools" if assertion.negated else "required_tools": EXPECTED}
     )
@@ -105,7 +105,7 @@ def _trajectory(inverted: bool, expected: object = None, **options: object) -> S
 def _counted(value: Mapping[str, object]) -> tuple[str, int | None, int | None]:
     name = value.get("name", value.get("pattern"))
     if not isinstance(name, str) or not name:
-        raise NotMappedError("needs a name or a pattern")
+        raise NoCounterpartError("needs a name or a pattern")
     return name, _whole(value.get("min")), _whole(value.get("max"))
 
 
@@ -125,7 +125,7 @@ def tool_sequence(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: A
     steps, mode = (value.get("steps"), value.get("mode")) if isinstance(value, Mapping) else (value, None)
     names = [step.get("name") or step.get("pattern") if isinstance(step, Mapping) else step for step in _listed(steps)]
     if not names or not all(isinstance(name, str) and name for name in names):
-        raise NotMappedError(f"needs the names of tools as its steps, got {quote(steps, 60)}")
+        raise NoCounterpartError(f"needs the names of tools as its steps, got {quote(steps, 60)}")
     return _trajectory(False, names, order=EXPECTED, exact=True if mode == "exact" else None)
 
 
@@ -136,16 +136,16 @@ def _listed(value: object) -> list[object]:
 def tool_arguments(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG001
     value = assertion.value
     if not isinstance(value, Mapping):
-        raise NotMappedError(f"needs {{name, args}} as its value, got {quote(value, 60)}")
+        raise NoCounterpartError(f"needs {{name, args}} as its value, got {quote(value, 60)}")
     name = value.get("name", value.get("pattern"))
     args, defaults = value.get("args", value.get("arguments")), value.get("defaults", {})
     mode = value.get("mode", "partial")
     if not isinstance(name, str) or not name:
-        raise NotMappedError("needs the name of a tool")
+        raise NoCounterpartError("needs the name of a tool")
     if not isinstance(args, Mapping) or not isinstance(defaults, Mapping):
-        raise NotMappedError("needs mappings as its args and defaults")
+        raise NoCounterpartError("needs mappings as its args and defaults")
     if mode not in ("partial", "exact"):
-        raise NotMappedError(f"has the mode {quote(mode, 40)}; write partial or exact")
+        raise NoCounterpartError(f"has the mode {quote(mode, 40)}; write partial or exact")
     allowed: dict[str, object] = {argument: [default, ""] for argument, default in defaults.items()}
     allowed |= {argument: [expected] for argument, expected in args.items()}
     allowed |= {argument: [args[argument], ""] for argument in args if defaults.get(argument) == args[argument]}
@@ -159,7 +159,7 @@ def _ignored(written: object) -> list[str] | None:
     if ignored is None:
         return None
     if not isinstance(ignored, list) or not all(isinstance(name, str) and name for name in ignored):
-        raise NotMappedError(f"needs names of arguments as its ignore, got {quote(written, 60)}")
+        raise NoCounterpartError(f"needs names of arguments as its ignore, got {quote(written, 60)}")
     return ignored
 
 
@@ -169,9 +169,9 @@ def step_count(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG0
     )
     least, most = _whole(value.get("min")), _whole(value.get("max"))
     if least is None and most is None:
-        raise NotMappedError("needs min or max")
+        raise NoCounterpartError("needs min or max")
     if value.get("type") not in (None, "tool") or (value.get("type") is None and value.get("pattern") is not None):
-        raise NotMappedError("counts steps that are no tool calls, which a trajectory does not have by type")
+        raise NoCounterpartError("counts steps that are no tool calls, which a trajectory does not have by type")
     if value.get("type") == "tool":
         return _trajectory(False, counts={str(value.get("pattern") or "*"): _range(False, least or 0, most)})
     differs = "a step is a tool call or a message of the agent with text; promptfoo counts spans of a trace"
@@ -188,11 +188,11 @@ def skill_used(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG0
     calls: list[dict[str, object]] = []
     for name, least, most in tests:
         if not isinstance(name, str) or not name:
-            raise NotMappedError(f"needs names of skills as its value, got {quote(value, 60)}")
+            raise NoCounterpartError(f"needs names of skills as its value, got {quote(value, 60)}")
         bounds = {"min": 0, **_range(True, least, most)} if assertion.negated else _range(False, least, most)
         calls.append({"tool": "Skill", "patterns": {"skill": name}, **bounds})
     if not calls:
-        raise NotMappedError("needs names of skills")
+        raise NoCounterpartError("needs names of skills")
     differs = "calls of a tool Skill with the argument skill count; promptfoo reads skillCalls of the provider"
     return SuiteGrader(
         grader_options("trajectory", calls=calls), "grader trajectory", differs=differs, inverted=assertion.negated

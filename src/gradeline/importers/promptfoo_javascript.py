@@ -20,7 +20,7 @@ from gradeline.importers.promptfoo_expressions import (
     Node,
     Not,
     NotTranslatedError,
-    Regex,
+    RegexLiteral,
     TypeOf,
     parse_expression,
 )
@@ -114,7 +114,7 @@ class _Translator:
         argument = node.arguments[0]
         if isinstance(callee.object, Array):
             return self._of_list(callee.object, str(callee.name), argument, negated)
-        if isinstance(callee.object, Regex) and callee.name == "test":
+        if isinstance(callee.object, RegexLiteral) and callee.name == "test":
             return _negate(self._matches(callee.object, argument), negated)
         if callee == Member(Name("Array"), "isArray"):
             return self._json_type(argument, "array", negated)
@@ -127,7 +127,7 @@ class _Translator:
             found["value"] = self._string(argument)
             return {"all": [dict(_JSON_ONLY), rule, _negate(found, negated)]}
         text = self._text(callee.object)
-        if callee.name == "match" and isinstance(argument, Regex):
+        if callee.name == "match" and isinstance(argument, RegexLiteral):
             return _negate(_pattern_rule(argument, text), negated)
         condition = {"includes": "contains", "startsWith": "starts_with", "endsWith": "ends_with"}.get(str(callee.name))
         if condition is None:
@@ -203,7 +203,11 @@ class _Translator:
         if not isinstance(node, Call) or not isinstance(node.callee, Member) or node.callee.name != "match":
             raise NotTranslatedError("a length")
         pattern = node.arguments[0] if len(node.arguments) == 1 else None
-        if not isinstance(pattern, Regex) or "g" not in pattern.flags or not self._text(node.callee.object).plain:
+        if (
+            not isinstance(pattern, RegexLiteral)
+            or "g" not in pattern.flags
+            or not self._text(node.callee.object).plain
+        ):
             raise NotTranslatedError("the length of a match")
         rule: Rule = {"condition": "count", "pattern": re2_pattern(pattern.pattern, pattern.flags)}
         return lambda least, most: {**rule, **_min_max(least, most)}
@@ -213,14 +217,14 @@ class _Translator:
         assert isinstance(node.callee, Member)  # noqa: S101 - checked by the caller
         text = self._text(node.callee.object)
         separator = node.arguments[0] if len(node.arguments) == 1 else None
-        if text == _Text(trimmed=True) and separator == Regex(r"\s+", ""):
+        if text == _Text(trimmed=True) and separator == RegexLiteral(r"\s+", ""):
             if operator not in ("<", "<=", ">", ">=") or number < 2:
                 raise NotTranslatedError("a number of words that counts an empty text as one")
             return lambda least, most: _both_bounds("word_count", least, most, words="whitespace")
         if not text.plain:
             raise NotTranslatedError("the parts of a changed text")
         rule: Rule = {"condition": "split"}
-        if isinstance(separator, Regex):
+        if isinstance(separator, RegexLiteral):
             rule["pattern"] = _splitting_pattern(separator)
         else:
             rule["separator"] = _not_empty(self._string(separator) if separator is not None else "")
@@ -238,7 +242,7 @@ class _Translator:
         if found is None:
             raise NotTranslatedError("a position in the text")
         text, argument = self._text(left.callee.object), left.arguments[0]
-        if isinstance(argument, Regex):
+        if isinstance(argument, RegexLiteral):
             return _negate(_pattern_rule(argument, text), not found)
         return _negate(_text_rule("contains", text, self._string(argument)), not found)
 
@@ -314,7 +318,7 @@ class _Translator:
                 return text
         raise NotTranslatedError("a value that is not the output")
 
-    def _matches(self, pattern: Regex, argument: Node) -> Rule:
+    def _matches(self, pattern: RegexLiteral, argument: Node) -> Rule:
         return _pattern_rule(pattern, self._text(argument))
 
     def _is_constant(self, node: Node) -> bool:
@@ -373,7 +377,7 @@ def json_path(steps: Sequence[str | int]) -> str:
     return "".join(parts).removeprefix(".") or "@"
 
 
-def _splitting_pattern(pattern: Regex) -> str:
+def _splitting_pattern(pattern: RegexLiteral) -> str:
     written = re2_pattern(pattern.pattern, pattern.flags)
     compiled = compile_pattern(written)
     if compiled.groups or compiled.search("") is not None:
@@ -381,7 +385,7 @@ def _splitting_pattern(pattern: Regex) -> str:
     return written
 
 
-def _pattern_rule(pattern: Regex, text: _Text) -> Rule:
+def _pattern_rule(pattern: RegexLiteral, text: _Text) -> Rule:
     if not text.plain:
         raise NotTranslatedError("a pattern on a changed text")
     return {"condition": "regex", "value": re2_pattern(pattern.pattern, pattern.flags)}

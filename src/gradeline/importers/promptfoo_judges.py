@@ -18,7 +18,7 @@ from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.importers.promptfoo_types import (
     Assertion,
     JudgedCriterion,
-    NotMappedError,
+    NoCounterpartError,
     Outcome,
     Rendering,
     Scope,
@@ -48,9 +48,9 @@ def similar(assertion: Assertion, scope: Scope) -> Outcome:
         differs = "the cosine is compared, which is the same for vectors of length 1"
     texts = assertion.value if isinstance(assertion.value, list) else [assertion.text()]
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise NotMappedError(f"needs a text or a list of texts as its value, got {quote(texts, 60)}")
+        raise NoCounterpartError(f"needs a text or a list of texts as its value, got {quote(texts, 60)}")
     if len(texts) > _MAX_TEXTS:
-        raise NotMappedError(f"has {len(texts)} texts, more than {_MAX_TEXTS}; write fewer")
+        raise NoCounterpartError(f"has {len(texts)} texts, more than {_MAX_TEXTS}; write fewer")
     config = grader_options("embedding", **_embedding(assertion, scope), pass_threshold=min(1.0, least))
     graders = [SuiteGrader(config, "grader embedding", text, differs) for text in texts]
     return graders[0] if len(graders) == 1 else Several(graders)
@@ -81,7 +81,7 @@ def _endpoint(options: object) -> dict[str, object]:
 
 
 def judge_options(written: object) -> dict[str, object]:
-    """The provider and model of a judge; `NotMappedError` for a provider that gradeline does not have.
+    """The provider and model of a judge; `NoCounterpartError` for a provider that gradeline does not have.
 
     Without one it is OpenAI, as in promptfoo.
     """
@@ -97,7 +97,7 @@ def judge_options(written: object) -> dict[str, object]:
     provider = "openai" if compatible is not None else CHAT_PROVIDERS.get(head)
     model = (after if api in CHAT_APIS else rest) or (options.get("model") if isinstance(options, Mapping) else None)
     if provider is None or api in NOT_CHAT or not isinstance(model, str):
-        raise NotMappedError(f"is judged by {quote(named, 60)}; write provider, model and base_url of a judge")
+        raise NoCounterpartError(f"is judged by {quote(named, 60)}; write provider, model and base_url of a judge")
     judge: dict[str, object] = {"provider": provider, "model": model}
     if provider == "openai" and api == "responses":
         judge["provider"] = "openai_responses"
@@ -155,7 +155,7 @@ def _criterion(assertion: Assertion) -> str:
     value = assertion.value
     text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
     if not text.strip():
-        raise NotMappedError("has no criterion; write what the output must meet")
+        raise NoCounterpartError("has no criterion; write what the output must meet")
     return text
 
 
@@ -165,14 +165,14 @@ def _rubric_prompt(written: object, scope: Scope) -> str:
         try:
             written = scope.folder.value(FileReference.of(written))
         except FileReferenceError as error:
-            raise NotMappedError(f"has a rubricPrompt that is not read: {error}") from None
+            raise NoCounterpartError(f"has a rubricPrompt that is not read: {error}") from None
     if isinstance(written, str) and written.lstrip().startswith("["):
         written = json.loads(written) if _is_json(written) else written
     if isinstance(written, list):
         parts = [part.get("content") for part in written if isinstance(part, Mapping)]
         written = "\n\n".join(part for part in parts if isinstance(part, str))
     if not isinstance(written, str) or not written.strip():
-        raise NotMappedError(f"has a rubricPrompt that is no text: {quote(written, 60)}")
+        raise NoCounterpartError(f"has a rubricPrompt that is no text: {quote(written, 60)}")
     return written
 
 
@@ -231,7 +231,7 @@ def _criteria(assertion: Assertion) -> Sequence[str | None]:
     if not isinstance(value, list):
         return [_criterion(assertion)]
     if not value or not all(isinstance(text, str) and text.strip() for text in value) or len(value) > _MAX_TEXTS:
-        raise NotMappedError(f"needs a list of 1 to {_MAX_TEXTS} texts as its value, got {quote(value, 60)}")
+        raise NoCounterpartError(f"needs a list of 1 to {_MAX_TEXTS} texts as its value, got {quote(value, 60)}")
     return value
 
 
@@ -279,16 +279,16 @@ def in_context(rubric_name: str, prompt: str, *, needs_value: bool = False) -> C
         context = scope.variables.get("context")
         if context is None or assertion.context_transform is not None:
             if assertion.context_transform is None:
-                raise NotMappedError("needs a variable context or a contextTransform")
+                raise NoCounterpartError("needs a variable context or a contextTransform")
             config = grader_options("model_judge", **judge, rubric=rubric_name, pass_threshold=least)
             differs = f"{_OWN_PROMPT}; map documents under the target's response, instead of the contextTransform"
             return SuiteGrader(config, f"grader model_judge, rubric {rubric_name}", expected, differs)
         text = "\n\n".join(map(str, context)) if isinstance(context, list) and _are_texts(context) else context
         if not isinstance(text, str):
-            raise NotMappedError("needs a variable context that is a text or a list of texts")
+            raise NoCounterpartError("needs a variable context that is a text or a list of texts")
         question = scope.variables.get("query")
         if not isinstance(question, str):
-            raise NotMappedError("needs a variable query with the question")
+            raise NoCounterpartError("needs a variable query with the question")
         parts = [f"# Question\n\n{question}"]
         parts += [f"# Context\n\n{text}", *([f"# Expected answer\n\n{expected}"] if expected else [])]
         config = grader_options("model_judge", **judge, prompt=prompt, pass_threshold=least)
@@ -316,7 +316,7 @@ def goal_success(assertion: Assertion, scope: Scope) -> SuiteGrader:
     value = assertion.value
     goal = value.get("goal") if isinstance(value, Mapping) else value
     if not isinstance(goal, str) or not goal.strip():
-        raise NotMappedError("needs a goal")
+        raise NoCounterpartError("needs a goal")
     config = grader_options(
         "model_judge",
         **_judge(assertion, scope),

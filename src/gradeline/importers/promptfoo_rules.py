@@ -10,7 +10,7 @@ from gradeline.graders.case_values import is_reference
 from gradeline.importers.promptfoo_expressions import NotTranslatedError
 from gradeline.importers.promptfoo_files import FileReferenceError, parse_data
 from gradeline.importers.promptfoo_patterns import re2_pattern
-from gradeline.importers.promptfoo_types import Assertion, NotMappedError, RuleCheck, Scope, number_of, number_text
+from gradeline.importers.promptfoo_types import Assertion, NoCounterpartError, RuleCheck, Scope, number_of, number_text
 from gradeline.model import quote
 
 Rule = dict[str, object]
@@ -32,7 +32,7 @@ def starts_with(assertion: Assertion, scope: Scope) -> RuleCheck:  # noqa: ARG00
 def _searched(condition: str, assertion: Assertion, *, case_sensitive: bool) -> RuleCheck:
     text = literal(assertion.text())
     if not text:
-        raise NotMappedError("has an empty value, which every text contains; write what must be contained")
+        raise NoCounterpartError("has an empty value, which every text contains; write what must be contained")
     return RuleCheck({"condition": condition, "value": text, "case_sensitive": case_sensitive})
 
 
@@ -44,7 +44,7 @@ def contains_list(condition: str, *, case_sensitive: bool) -> Callable[[Assertio
         full = [text for text in texts if text]
         differs = "" if len(full) == len(texts) else "empty texts are left out; promptfoo finds them in every output"
         if not full:
-            raise NotMappedError("has no texts; write what must be contained")
+            raise NoCounterpartError("has no texts; write what must be contained")
         return RuleCheck({"condition": condition, "value": full, "case_sensitive": case_sensitive}, differs=differs)
 
     return mapping
@@ -56,7 +56,7 @@ def texts_of(assertion: Assertion) -> list[str]:
     if isinstance(value, str):
         return split_texts(value)
     if not isinstance(value, list):
-        raise NotMappedError(f"needs a list of strings as its value, got {quote(value, 60)}")
+        raise NoCounterpartError(f"needs a list of strings as its value, got {quote(value, 60)}")
     return [text if isinstance(text, str) else number_text(number_of(text, "value")) for text in value]
 
 
@@ -70,7 +70,7 @@ def split_texts(text: str) -> list[str]:
     while at < len(text):
         field = _FIELD.match(text, at)
         if field is None:
-            raise NotMappedError(f"has a quoted text without its end or a comma after it: {quote(text[at:], 60)}")
+            raise NoCounterpartError(f"has a quoted text without its end or a comma after it: {quote(text[at:], 60)}")
         if field["quoted"] is not None:
             found.append(re.sub(r'\\(["\\])|""', lambda escape: escape[1] or '"', field["quoted"]))
         elif field["plain"].strip():
@@ -116,11 +116,11 @@ def schema_of(assertion: Assertion, scope: Scope) -> object:  # noqa: ARG001
         try:
             value = parse_data(value, "value")
         except FileReferenceError as error:
-            raise NotMappedError(f"has a schema that is not YAML or JSON: {error}") from None
+            raise NoCounterpartError(f"has a schema that is not YAML or JSON: {error}") from None
     if value is None or value == "":
         return None
     if not isinstance(value, Mapping | bool):
-        raise NotMappedError(f"needs a JSON Schema as its value, got {quote(value, 60)}")
+        raise NoCounterpartError(f"needs a JSON Schema as its value, got {quote(value, 60)}")
     return value
 
 
@@ -143,7 +143,7 @@ def _elements(value: object) -> list[str]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(path, str) for path in value):
-        raise NotMappedError(f"needs paths of elements as its value, got {quote(value, 60)}")
+        raise NoCounterpartError(f"needs paths of elements as its value, got {quote(value, 60)}")
     return [re.sub(r"(?<=\.)@_", "@", path) for path in value if path]
 
 
@@ -158,7 +158,7 @@ def plain(condition: str, differs: str = "") -> Callable[[Assertion, Scope], Rul
 
 def levenshtein(assertion: Assertion, scope: Scope) -> RuleCheck:  # noqa: ARG001
     if not isinstance(assertion.value, str):
-        raise NotMappedError(f"needs a string as its value, got {quote(assertion.value, 60)}")
+        raise NoCounterpartError(f"needs a string as its value, got {quote(assertion.value, 60)}")
     most = 5 if assertion.threshold is None else floor(assertion.threshold)
     rule: Rule = {"condition": "edit_distance_max", "value": literal(assertion.value), "max": most}
     return RuleCheck({**rule, "case_sensitive": True})
@@ -169,9 +169,9 @@ def word_count(assertion: Assertion, scope: Scope) -> RuleCheck:  # noqa: ARG001
     bounds = value if isinstance(value, Mapping) else {"min": value, "max": value}
     least, most = (_count(bounds.get(name)) for name in ("min", "max"))
     if least is None and most is None:
-        raise NotMappedError("needs a number, or min or max, as its value")
+        raise NoCounterpartError("needs a number, or min or max, as its value")
     if least is not None and most is not None and least > most:
-        raise NotMappedError(f"has a min of {least}, which is more than its max, {most}")
+        raise NoCounterpartError(f"has a min of {least}, which is more than its max, {most}")
     rules = [
         {"condition": f"word_count_{name}", "value": bound, "words": "whitespace"}
         for name, bound in (("min", least), ("max", most))
@@ -187,14 +187,16 @@ def _count(value: object) -> int | None:
         return None
     number = number_of(value, "number of words")
     if number < 0 or number != int(number):
-        raise NotMappedError(f"needs a whole number of words, got {quote(value, 40)}")
+        raise NoCounterpartError(f"needs a whole number of words, got {quote(value, 40)}")
     return int(number)
 
 
 def literal(text: str) -> str:
-    """A text that a rule must take as it is; `NotMappedError` for one that a rule reads as a reference."""
+    """A text that a rule must take as it is; `NoCounterpartError` for one that a rule reads as a reference."""
     if is_reference(text):
-        raise NotMappedError(f"has the value {quote(text, 40)}, which a rule reads as a value of the case; reword it")
+        raise NoCounterpartError(
+            f"has the value {quote(text, 40)}, which a rule reads as a value of the case; reword it"
+        )
     return text
 
 

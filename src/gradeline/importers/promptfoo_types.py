@@ -38,7 +38,7 @@ MAX_CHARS = 10_000_000
 _MAX_NUMBER = 1e300
 
 
-class NotMappedError(ValueError):
+class NoCounterpartError(ValueError):
     """An assertion that has no counterpart; the message says why and what to do."""
 
 
@@ -66,12 +66,12 @@ class Assertion(Struct, frozen=True, kw_only=True):
         return f"not-{self.type}" if self.negated else self.type
 
     def text(self) -> str:
-        """The value as text; `NotMappedError` if it has none."""
+        """The value as text; `NoCounterpartError` if it has none."""
         if isinstance(self.value, str):
             return self.value
         if isinstance(self.value, int | float) and not isinstance(self.value, bool):
             return number_text(self.value)
-        raise NotMappedError(f"needs a string as its value, got {quote(self.value, 60)}")
+        raise NoCounterpartError(f"needs a string as its value, got {quote(self.value, 60)}")
 
 
 class Scope(NamedTuple):
@@ -156,10 +156,10 @@ def number_text(value: float) -> str:
 
 
 def number_of(value: object, what: str) -> float:
-    """A finite number; `NotMappedError` for anything else."""
+    """A finite number; `NoCounterpartError` for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_NUMBER:
         return float(value)
-    raise NotMappedError(f"needs a number as its {what}, got {quote(value, 60)}")
+    raise NoCounterpartError(f"needs a number as its {what}, got {quote(value, 60)}")
 
 
 class Rendering:
@@ -173,8 +173,8 @@ class Rendering:
     def value(self, written: object) -> object:
         """A text, or the texts of a list, with their templates rendered; other data as it is, as in promptfoo.
 
-        Characters that cannot be stored are replaced. `NotMappedError` for templates that are not supported, and beyond
-        the bounds.
+        Characters that cannot be stored are replaced. `NoCounterpartError` for templates that are not supported, and
+        beyond the bounds.
         """
         if isinstance(written, str):
             return self._text(written, is_template=True)
@@ -185,10 +185,12 @@ class Rendering:
     def data(self, written: object, depth: int = 0) -> object:
         """A value without templates, within the same bounds."""
         if depth > MAX_DEPTH:
-            raise NotMappedError(f"has a value that is nested more than {MAX_DEPTH} levels deep; write a flatter one")
+            raise NoCounterpartError(
+                f"has a value that is nested more than {MAX_DEPTH} levels deep; write a flatter one"
+            )
         self._items += 1
         if self._items > MAX_ITEMS:
-            raise NotMappedError(f"is in a test whose values have more than {MAX_ITEMS:,} items; split the test")
+            raise NoCounterpartError(f"is in a test whose values have more than {MAX_ITEMS:,} items; split the test")
         if isinstance(written, str):
             return self._text(written, is_template=False)
         if isinstance(written, Mapping):
@@ -201,8 +203,10 @@ class Rendering:
         try:
             text = written if not is_template else render_page(parse_page(written), self._variables)
         except TemplateError as error:
-            raise NotMappedError(f"has a template that {error}; write the value out") from None
+            raise NoCounterpartError(f"has a template that {error}; write the value out") from None
         self._chars += len(text)
         if self._chars > MAX_CHARS:
-            raise NotMappedError(f"is in a test whose values have more than {MAX_CHARS:,} characters; split the test")
+            raise NoCounterpartError(
+                f"is in a test whose values have more than {MAX_CHARS:,} characters; split the test"
+            )
         return clean_text(text).text
