@@ -256,6 +256,18 @@ class TestColumns:
         with pytest.raises(ConfigError, match=r"graders\.checks\.model: is required: case 'x' has a check for a judge"):
             run(store, cases)
 
+    def test_only_the_cases_that_it_applies_to_decide_about_judge_and_metrics(self, store: SqliteStorage) -> None:
+        cases = [
+            {"id": "x", "input": "q", "tags": ["judged"], "checks": [{"judge": "is polite", "metric": "tone"}]},
+            {"id": "y", "input": "q", "checks": [{"condition": "contains", "value": "q", "metric": "facts"}]},
+        ]
+        rest = {"kind": "checks", "when": "!contains(tags, 'judged')"}
+        result = run(store, cases, {"rest": rest})
+        assert list(result.summary.graders) == ["rest", "facts"]
+        assert result.summary.graders["rest"].passed == 1
+        with pytest.raises(ConfigError, match=r"graders\.judged\.model: is required: case 'x'"):
+            run(store, cases, {"judged": {"kind": "checks", "when": {"tag": "judged"}}, "rest": rest})
+
     def test_a_conversation_is_checked_turn_by_turn(self, store: SqliteStorage) -> None:
         case = {
             "id": 1,

@@ -299,11 +299,13 @@ def _with_metrics(entries: Mapping[str, Any], samples: Iterable[Sample]) -> dict
     chosen = {key: entry for key, entry in entries.items() if entry.get("kind", entry.get("type")) == CHECKS}
     if not chosen:
         return dict(entries)
-    found = read_checks_of(samples)
-    for key, entry in chosen.items():
+    checked = dict(entries)
+    conditions = [entry.get("when") for entry in chosen.values()]
+    for (key, entry), found in zip(chosen.items(), read_checks_of(samples, conditions), strict=True):
         for path, message in checks_faults(GraderSpec(key=key, kind=CHECKS, config=options_of(entry)), found):
             raise ServiceError(Code.INVALID_GRADER, f"Field 'graders.{key}.{path}': {message}")
-    return {**entries, **{key: with_metrics(entry, found) for key, entry in chosen.items()}}
+        checked[key] = with_metrics(entry, found)
+    return checked
 
 
 def _clustered(samples: list[Sample], cluster: object) -> list[Sample]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gradeline.errors import Problem, closest_match
+from gradeline.errors import GraderError, Problem, closest_match
 from gradeline.graders.checks import has_judge, metrics_of
 from gradeline.model import Sample, quote
+from gradeline.suite.case_condition import CaseCondition, condition_faults
 from gradeline.suite.spec import GraderSpec
 
 CHECKS = "checks"
@@ -17,7 +18,7 @@ MAX_METRICS = 100
 
 
 class ChecksInDataset(NamedTuple):
-    """What the checks of all cases have in common."""
+    """What the checks of the cases that a grader applies to have in common."""
 
     metrics: tuple[str, ...] = ()
     """Their metrics, in the order in which they first occur."""
@@ -28,18 +29,43 @@ class ChecksInDataset(NamedTuple):
     """The number of cases that have no checks."""
 
 
-def read_checks_of(samples: Iterable[Sample]) -> ChecksInDataset:
-    """Read the checks of all cases; memory does not grow with their number."""
-    metrics: dict[str, None] = {}
-    judged: str | None = None
-    counts = [0, 0]
+class _Reader:
+    """Collects the checks for one grader."""
+
+    def __init__(self, when: Mapping[str, Any] | str | None) -> None:
+        valid = when is not None and not any(condition_faults(when))  # an invalid condition is reported with the grader
+        self._condition = CaseCondition(when) if valid and when is not None else None
+        self._metrics: dict[str, None] = {}
+        self._judged: str | None = None
+        self._counts = [0, 0]
+
+    def add(self, sample: Sample) -> None:
+        if self._condition is not None:
+            try:
+                if not self._condition.holds(sample):
+                    return
+            except GraderError:
+                return  # the grade of this case is that error
+        self._counts[not sample.checks] += 1
+        if sample.checks and len(self._metrics) <= MAX_METRICS:
+            self._metrics.update(dict.fromkeys(metrics_of(sample.checks)))
+        if self._judged is None and has_judge(sample.checks):
+            self._judged = sample.case_key
+
+    @property
+    def found(self) -> ChecksInDataset:
+        return ChecksInDataset(tuple(self._metrics), self._judged, *self._counts)
+
+
+def read_checks_of(
+    samples: Iterable[Sample], conditions: Sequence[Mapping[str, Any] | str | None]
+) -> list[ChecksInDataset]:
+    """Read the checks of all cases, for graders with these conditions; memory does not grow with their number."""
+    readers = [_Reader(when) for when in conditions]
     for sample in samples:
-        counts[not sample.checks] += 1
-        if sample.checks and len(metrics) <= MAX_METRICS:
-            metrics.update(dict.fromkeys(metrics_of(sample.checks)))
-        if judged is None and has_judge(sample.checks):
-            judged = sample.case_key
-    return ChecksInDataset(tuple(metrics), judged, *counts)
+        for reader in readers:
+            reader.add(sample)
+    return [reader.found for reader in readers]
 
 
 def metric_columns(spec: GraderSpec, metrics: Iterable[str], specs: Iterable[GraderSpec]) -> Iterator[GraderSpec]:

@@ -415,8 +415,7 @@ class _SuiteReader:
             if self._first_case is not None and self._first_case.checks:
                 self._warn(("graders",), "the cases have checks, and no grader is of kind checks: they have no effect")
             return specs
-        found = self._checks_of_cases(source)
-        for spec in own:
+        for spec, found in zip(own, self._checks_of_cases(source, own), strict=True):
             path: KeyPath = ("graders", spec.key)
             for fault in checks_faults(spec, found):
                 self._fault((*path, *path_steps(fault.path)), fault.message)
@@ -438,15 +437,17 @@ class _SuiteReader:
                 )
         return specs
 
-    def _checks_of_cases(self, source: DatasetSource) -> ChecksInDataset:
+    def _checks_of_cases(self, source: DatasetSource, specs: Sequence[GraderSpec]) -> list[ChecksInDataset]:
+        """The checks of the cases, for each of the graders."""
         try:
             if not source.hub_datasets:  # those are not downloaded yet
-                return read_checks_of(open_dataset(source, position_of=self._position))
+                samples = open_dataset(source, position_of=self._position)
+                return read_checks_of(samples, [spec.when for spec in specs])
         except SourceError as error:
             self._problems += error.suite_problems
         except (ConfigError, OSError):
             pass  # reported with the dataset
-        return ChecksInDataset()
+        return [ChecksInDataset()] * len(specs)
 
     def _check_inputs(self, specs: Sequence[GraderSpec], keys: Sequence[str]) -> None:
         """Report inputs that are no graders, and graders that are computed from themselves."""
