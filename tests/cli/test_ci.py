@@ -111,7 +111,7 @@ def test_a_job_in_which_nothing_could_be_graded_always_fails(checkout: Checkout,
     done = checkout.run(f"suite.yaml --undecided {undecided}", checkout.pull_request_job(base))
     assert done.code == 4
     assert done.commands[0].startswith("::error::suite 'evals': nothing graded")
-    lost = [line for line in done.commands if "has no score any more: right (was 1.000)" in line]
+    lost = [line for line in done.commands if "no longer has a score: right (was 1.000)" in line]
     assert lost[0].startswith("::error file=cases.jsonl,line=1::case 'c0'")
 
 

@@ -160,7 +160,7 @@ def test_outside_of_a_forge_there_is_nowhere_to_comment(checkout: Checkout) -> N
     checkout.run("suite.yaml")
     done = checkout.run("comment", {"GITHUB_TOKEN": TOKEN})
     assert done.code == 2
-    assert "not a job of GitHub Actions or GitLab CI/CD" in done.errors
+    assert "must run in a job of GitHub Actions or GitLab CI/CD" in done.errors
 
 
 def test_json_lists_the_comments(checkout: Checkout, github: ForgeServer) -> None:

@@ -54,7 +54,7 @@ def test_everything_suspicious_is_reported_with_its_line(cases: Path, capsys: py
     assert places["duplicate"] == [f"{cases}:3: 'c'"]
     assert places["leak"] == [f"{cases}:4: 'canberra'"]
     assert places["empty"] == [f"{cases}:5"]
-    assert found["mixed_types"]["message"] == "'metadata.year' has values of several types: number 2, string 1"
+    assert found["mixed_types"]["message"] == "'metadata.year' has mixed types: number 2, string 1"
 
 
 def test_a_dataset_without_a_finding_exits_with_0(cases: Path, capsys: pytest.CaptureFixture[str]) -> None:

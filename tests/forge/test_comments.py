@@ -136,5 +136,5 @@ def test_a_pull_request_that_does_not_exist(github: ForgeServer) -> None:
 
 
 def test_outside_of_a_forge_there_is_no_api() -> None:
-    with pytest.raises(ConfigError, match="not a job of GitHub Actions or GitLab CI/CD"):
+    with pytest.raises(ConfigError, match="must run in a job of GitHub Actions or GitLab CI/CD"):
         comment_api(CiEnvironment(), TOKEN, 12)

@@ -27,8 +27,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("arguments", "message"),
     [
         (["missing.json"], "missing.json does not exist"),
-        (["samples_t.jsonl", "--from", "lmeval"], "no kind 'lmeval'; did you mean 'lm-eval'?"),
-        (["notes.txt"], "notes.txt is of no kind that is detected; name it with --from: "),
+        (["samples_t.jsonl", "--from", "lmeval"], "unknown kind 'lmeval'; did you mean 'lm-eval'?"),
+        (["notes.txt"], "cannot detect what notes.txt is; use --from with one of "),
     ],
 )
 def test_what_cannot_be_imported_is_refused(
@@ -44,7 +44,7 @@ def test_files_are_never_overwritten(project: Path, capsys: pytest.CaptureFixtur
     (project / "imported").mkdir()
     (project / "imported" / "suite.yaml").write_text("mine")
     assert run_command(["import", "samples_t.jsonl", "--output", "imported"]) == 2
-    assert "imported has files; name a new folder" in capsys.readouterr().err
+    assert "imported has files; choose a new or empty folder" in capsys.readouterr().err
     assert (project / "imported" / "suite.yaml").read_text() == "mine"
 
 

@@ -93,7 +93,7 @@ def test_an_undecided_run_says_what_that_means_for_the_job(undecided: Any, expec
 
 def test_a_case_that_lost_its_score_is_not_called_worse() -> None:
     text = comment("evals", [ci_run(regressions=(case("peru", None),), regressed=0)], "warn")
-    assert "**No longer with a score**:" in text
+    assert "**Cases that no longer have a score**:" in text
     assert "| 1.000 | no score |" in text
     assert "became worse" not in text
 
@@ -137,4 +137,4 @@ def test_a_comment_is_never_longer_than_a_forge_accepts() -> None:
     ]
     text = comment("evals", runs, "warn")
     assert len(text.encode()) <= LONGEST_COMMENT
-    assert text.endswith("*The rest is left out; the summary of the job has more.*\n")
+    assert text.endswith("*The rest is left out; the job summary has more.*\n")

@@ -10,23 +10,23 @@ from gradeline.errors import ConfigError
 from gradeline.model import CodeVersion, Run, Storage, quote
 
 _SEARCHED = 5_000
-"""Maximum number of runs to look at, the newest first."""
+"""Maximum number of runs to search, the newest first."""
 _SHORT = 10
 
 
 class BaseQuery(NamedTuple):
-    """What a run will be compared with."""
+    """The criteria for the run to compare with."""
 
     suite: str
     options: RunOptions
-    """Those of the new run: the base must have the same selection of cases."""
+    """The options of the new run: the base must have the same selection of cases."""
     variant: str | None = None
     reference: str | None = None
     """A baseline, or another reference to a run."""
     commit: str | None = None
-    """The commit that the change starts from."""
+    """The commit that the change is based on."""
     branch: str | None = None
-    """The branch that the change is for."""
+    """The branch that the change will be merged into."""
 
 
 class BaseRun(NamedTuple):

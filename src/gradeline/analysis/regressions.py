@@ -1,4 +1,4 @@
-"""The cases that became worse between two runs, the largest loss first."""
+"""The cases that regressed between two runs, the largest loss first."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ScoreChange(NamedTuple):
 
 
 class RegressedCase(NamedTuple):
-    """A case that became worse by at least one grader, or lost its score."""
+    """A case that regressed for at least one grader, or lost its score."""
 
     case: str
     changes: tuple[ScoreChange, ...]
@@ -34,7 +34,7 @@ class RegressedCase(NamedTuple):
 
 
 class Regressions(NamedTuple):
-    """The worst cases, and the number of all cases that became worse."""
+    """The worst cases, and the total number of cases that regressed."""
 
     cases: tuple[RegressedCase, ...] = ()
     total: int = 0

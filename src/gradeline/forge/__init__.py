@@ -1,1 +1,1 @@
-"""GitHub and GitLab: what a job knows of its change, and the comments of a pull request."""
+"""GitHub and GitLab: the change that a CI job belongs to, and the comment on its pull request."""

@@ -1,4 +1,4 @@
-"""One comment of a pull request that is created once and edited from then on, on GitHub or GitLab."""
+"""One comment on a pull request, created once and then edited, on GitHub or GitLab."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class PlacedComment(NamedTuple):
 
 
 def comment_api(environment: CiEnvironment, token: str, change: int) -> CommentApi:
-    """The API of the job's forge; `ConfigError` if the job does not say where that is."""
+    """The API of the job's forge; `ConfigError` if the job does not name it."""
     if environment.forge is None or environment.repository is None or environment.api_url is None:
-        reason = "not a job of GitHub Actions or GitLab CI/CD: its variables name the repository and the API"
+        reason = "must run in a job of GitHub Actions or GitLab CI/CD, whose variables name the repository and the API"
         raise ConfigError(Problem("ci comment", reason))
     base, json_type = environment.api_url.rstrip("/"), {"Content-Type": "application/json"}
     if environment.forge == "github":
@@ -130,7 +130,7 @@ async def _find(transport: Transport, api: CommentApi, marker: str) -> int | Non
         )
         comments = _json(response.body)
         if not isinstance(comments, list):
-            raise ConfigError(Problem(api.comments, "did not answer with a list of comments; check the URL of the API"))
+            raise ConfigError(Problem(api.comments, "did not return a list of comments; check the URL of the API"))
         for comment in comments:
             if not isinstance(comment, dict) or not str(comment.get("body", "")).startswith(marker):
                 continue

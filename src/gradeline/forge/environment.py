@@ -1,4 +1,4 @@
-"""The change that a job of continuous integration is about, from the variables of GitHub, GitLab or none of them."""
+"""The change that a CI job belongs to, from the environment variables of GitHub Actions or GitLab CI/CD."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ ForgeName = Literal["github", "gitlab"]
 
 
 class CiEnvironment(NamedTuple):
-    """What the job knows. None is unknown; outside of a forge everything is."""
+    """The job and its change. None is unknown; outside a forge everything is."""
 
     forge: ForgeName | None = None
     commit: str | None = None
     branch: str | None = None
     """The branch of a push; ``pull/12`` for a pull request, whose author chooses the name of its branch."""
     base_commit: str | None = None
-    """The commit that the change starts from."""
+    """The commit that the change is based on."""
     base_branch: str | None = None
-    """The branch that the change is for; of a push the default branch."""
+    """The branch that the change will be merged into; for a push, the default branch."""
     default_branch: str | None = None
     change: int | None = None
     """The number of the pull request or merge request."""
     from_fork: bool = False
-    """Whether the change comes from another repository: its job has no secrets, and a token that only reads."""
+    """Whether the change comes from another repository: its job has no secrets, and a read-only token."""
     repository: str | None = None
     """``owner/name`` on GitHub, the project's number on GitLab."""
     api_url: str | None = None
     folder: Path | None = None
     """The root of the checkout."""
     summary: Path | None = None
-    """The file that is shown as the summary of the job."""
+    """The file for the job summary."""
     output: Path | None = None
     """The file for the outputs of the step."""
 

@@ -1,4 +1,4 @@
-"""The checks of a case: rules, and criteria for a judge, that a row of the dataset brings with it."""
+"""The checks of a case: rules, and criteria for a judge, that are part of a row of the dataset."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CaseCheck(NamedTuple):
 
 
 class CheckResult(NamedTuple):
-    """What became of one check; ``seen`` is the text that decided it, the judge's reason, or the error."""
+    """The result of one check; ``seen`` is the text that decided it, the judge's reason, or the error."""
 
     check: CaseCheck
     outcome: Outcome
@@ -55,7 +55,7 @@ class CheckResult(NamedTuple):
     error: GraderError | None = None
 
     def to_data(self) -> dict[str, Any]:
-        """The result as a grade's metadata has it."""
+        """The result for the metadata of a grade."""
         part = self.check.part
         data: dict[str, Any] = {"check": self.check.name, "outcome": self.outcome.value, "score": self.score}
         data["saw" if isinstance(part, Rule) and self.error is None else "reason"] = self.seen
@@ -69,7 +69,7 @@ class CheckResult(NamedTuple):
 
 
 def read_checks(data: object, path: str, problems: list[Problem]) -> list[CaseCheck]:
-    """The checks in a list; appends what is wrong with each to ``problems``."""
+    """The checks in a list; appends the faults of each to ``problems``."""
     if not isinstance(data, list | tuple):
         problems.append(Problem(path, f"expected a list of checks such as {_EXAMPLE}, got {quote(data)}"))
         return []
@@ -113,7 +113,7 @@ def _read_check(item: object, path: str, problems: list[Problem]) -> CaseCheck |
 
 
 def _plain_rule(item: Mapping[Any, Any]) -> Rule | None:
-    """A rule in its most common form, which is read at once; None for others, which `read_rule` reads and explains."""
+    """A rule in its most common form, read on a fast path; None for others, which `read_rule` reads and explains."""
     if "condition" not in item or not all(type(value) is not str or value.isascii() for value in item.values()):
         return None
     try:

@@ -88,7 +88,7 @@ class _BraintrustReader:
         if "score_type" in data:
             self._report.mapped(row.place, item_name("score of the project", data.get("name")), "who gives a score")
         elif "input" not in data and "output" not in data and not _type(data):
-            self._report.not_mapped(row.place, "row", "is neither a dataset row nor a span of an experiment or log")
+            self._report.not_mapped(row.place, "row", "is not a dataset row or a span of an experiment or log")
         elif _is_dataset_row(data):
             self._add_item(row)
         else:

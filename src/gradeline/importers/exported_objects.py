@@ -25,13 +25,13 @@ ENDINGS = (".json", ".jsonl", ".ndjson", PARQUET)
 _MAX_FILES = 10_000
 _NO_ROW = ImportedRow("", {})
 _DETECTED_FILES = 5
-"""Files of a folder that detection reads."""
+"""Maximum number of files in a folder that detection reads."""
 _MAX_FOLDERS = 3
 """Depth of the folders of an export."""
 
 
 def export_files(path: Path) -> list[Path]:
-    """The JSON files of an export, in the order of their names; a file is the only one of itself.
+    """The files of an export, sorted by name; a source that is a file is the only one.
 
     `ConfigError` for a folder without any, or with too many.
     """
@@ -44,7 +44,7 @@ def export_files(path: Path) -> list[Path]:
     if not found:
         raise ConfigError(Problem("SOURCE", f"{path} has no files {', '.join(f'*{ending}' for ending in ENDINGS)}"))
     if len(found) > _MAX_FILES:
-        raise ConfigError(Problem("SOURCE", f"{path} has more than {_MAX_FILES:,} files; import fewer at once"))
+        raise ConfigError(Problem("SOURCE", f"{path} has more than {_MAX_FILES:,} files; import fewer at a time"))
     return found
 
 

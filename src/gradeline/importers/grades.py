@@ -42,7 +42,7 @@ def imported_grade(
     if not 0.0 <= value <= 1.0:
         if isfinite(value):
             data["score"] = value
-        return _without_score(grader, f"the score {quote(score)} is not from 0 to 1", text, data)
+        return _without_score(grader, f"the score {quote(score)} is not between 0 and 1", text, data)
     passes = value >= PASS_SCORE if passed is None else passed
     outcome = Outcome.PASS if passes else Outcome.FAIL
     return Grade(grader.kind, grader.fingerprint, outcome, value, passes, text, data)

@@ -18,7 +18,7 @@ OUTPUT_KEYS = (
     *("outputs", "expected", "expected_output", "reference"),
 )
 _MAX_DEPTH = 8
-"""Depth at which a text is looked for."""
+"""Maximum depth at which a text is searched."""
 _LANGCHAIN_ROLES = {
     "AIMessage": "assistant",
     "AIMessageChunk": "assistant",
@@ -96,9 +96,7 @@ def _found_in(value: object, keys: tuple[str, ...], depth: int) -> JsonText:
             return inner if len(value) == 1 else JsonText(inner.text, f"is its {quote(key, 40)}", is_part=True)
     if isinstance(value, bool | int | float):
         return JsonText(json_text(value))
-    return JsonText(
-        json_text(value), "is JSON, in which no text was found; choose a part of it with --input or --expected"
-    )
+    return JsonText(json_text(value), "is JSON without a text field; choose a part of it with --input or --expected")
 
 
 def json_text(value: object) -> str:
@@ -168,7 +166,7 @@ class ValuePath:
     """Where a case's input or expected value is, in JSON of any form."""
 
     def __init__(self, option: str, path: str | None) -> None:
-        """``option`` is named in errors; without a path the text is looked for."""
+        """``option`` is the name for error messages; without a path, the text is detected."""
         self._option = option
         try:
             self._path = None if path is None else JmesPath(path)
@@ -188,16 +186,16 @@ class ValuePath:
         try:
             found = self._path.search(value)
         except NeedsIsolationError:
-            raise LookupError(f"{self._option} takes too much time on this value; use a simpler path") from None
+            raise LookupError(f"{self._option} takes too long on this value; use a simpler path") from None
         except UngradableError as error:
             raise LookupError(f"{self._option}: {error}") from None
         if found is None:
-            raise LookupError(f"has nothing at {self._option} {quote(str(self._path), 60)}; correct the path")
+            raise LookupError(f"has no value at {self._option} {quote(str(self._path), 60)}; correct the path")
         return found
 
 
 def expected_value(value: object) -> str | list[str] | None:
-    """An expected value: None, one text, or several that are all right."""
+    """An expected value: None, one text, or a list of texts, each of which is accepted."""
     value = decoded(value)
     if value is None:
         return None

@@ -1,4 +1,4 @@
-"""The kinds of sources that can be imported, and how the kind of a file is detected."""
+"""The kinds of sources that can be imported, and how the kind of a source is detected."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from gradeline.suite.text_files import open_file
 
 _NAME = re.compile(r'"([A-Za-z_]{1,40})"\s*+:')
 HEAD_BYTES = 256 * 1024
-"""What detection reads of a file."""
+"""Bytes of a file that detection reads."""
 
 
 class ImportOptions(Struct, frozen=True):
-    """Options of an import."""
+    """The options of an import."""
 
     kind: str | None = None
     """The kind of source; None: detected."""
     input_path: str | None = None
-    """JMESPath of a case's input, for sources whose inputs are any JSON."""
+    """JMESPath of a case's input, for sources with JSON inputs."""
     expected_path: str | None = None
     """JMESPath of a case's expected value."""
     name: str | None = None
@@ -70,7 +70,7 @@ class Source:
         try:
             with ZipMembers(self.path) as archive:
                 return frozenset(archive.members)
-        except ConfigError:  # the importer that reads it says why
+        except ConfigError:  # the importer that reads it reports why
             return frozenset()
 
     @cached_property
@@ -180,12 +180,12 @@ def _kind(source: Source, options: ImportOptions) -> ImportKind:
         if kind is None:
             near = closest_match(options.kind, KINDS)
             hint = f"did you mean {near!r}?" if near else f"use one of {names}"
-            raise ConfigError(Problem("--from", f"no kind {quote(options.kind)}; {hint}"))
+            raise ConfigError(Problem("--from", f"unknown kind {quote(options.kind)}; {hint}"))
         return kind
     for kind in KINDS.values():
         if _importer(kind).matches(source):
             return kind
-    raise ConfigError(Problem("SOURCE", f"{source.path} is of no kind that is detected; name it with --from: {names}"))
+    raise ConfigError(Problem("SOURCE", f"cannot detect what {source.path} is; use --from with one of {names}"))
 
 
 def _importer(kind: ImportKind) -> Importer:

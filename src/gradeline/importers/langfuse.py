@@ -1,6 +1,6 @@
 """Exports of Langfuse: dataset items, experiments (dataset runs), traces with their observations, and scores.
 
-The files are answers of the public API (pages, or one object), downloads of the web interface, or the scheduled
+The files are responses of the public API (pages, or one object), downloads of the web interface, or the scheduled
 export to blob storage, whose names are in snake case. A folder may have several of them.
 """
 
@@ -39,7 +39,7 @@ _KINDS: Mapping[str, SpanKind] = {
     "TOOL": "tool",
     "RETRIEVER": "retriever",
 }
-"""The kinds of observations; all others are steps in which nothing is read."""
+"""The kinds of observations; all others are steps whose content is not read."""
 _SCORES = frozenset({"NUMERIC", "BOOLEAN", "CATEGORICAL"})
 _LISTS = ("datasetRunItems", "items", "traces")
 """Objects that contain a list of others: a dataset run, a dataset, a session."""
@@ -102,7 +102,7 @@ class _LangfuseReader:
     def _add_parts(self, row: ImportedRow) -> None:
         key = next((key for key in _LISTS if isinstance(row.data.get(key), list)), None)
         if key is None:
-            self._report.not_mapped(row.place, "row", "is neither a dataset item, a trace, an observation nor a score")
+            self._report.not_mapped(row.place, "row", "is not a dataset item, trace, observation or score")
             return
         for part in _parts(row, key):
             self.add(part)
@@ -121,7 +121,7 @@ class _LangfuseReader:
             ident, row.place, data.get("input"), field(data, "expectedOutput"), mapping(data.get("metadata"))
         )
         if self._spool.add_item(item, "dataset item") and data.get("mediaReferences"):
-            self._report.not_mapped(row.place, "media", "are not part of an export; put their text into the input")
+            self._report.not_mapped(row.place, "media", "is not part of an export; put its text into the input")
 
     def _add_link(self, row: ImportedRow) -> None:
         data = row.data
@@ -209,11 +209,13 @@ class _LangfuseReader:
         name, kind = text_field(data, "name"), str(field(data, "dataType") or "NUMERIC").upper()
         what = item_name("score", name or "")
         if name is None or kind not in _SCORES:
-            self._report.not_mapped(row.place, what, f"is {kind.lower()}, which is no grade; read it in the source")
+            self._report.not_mapped(
+                row.place, what, f"has the type {kind.lower()}, which is not a grade; read it in the source"
+            )
             return
         trace, observation = _subject(data)
         if trace is None and observation is None:
-            self._report.not_mapped(row.place, what, "is of a session or a whole experiment; score the traces")
+            self._report.not_mapped(row.place, what, "belongs to a session or a whole experiment; score the traces")
             return
         self._spool.add_score(_score(row, name, kind, trace, observation), "score")
 
@@ -290,7 +292,7 @@ def _sum(tokens: list[int]) -> int | None:
 
 
 def _parts(row: ImportedRow, key: str) -> Iterator[ImportedRow]:
-    """The objects in a list of an object; ids in their place are left to the files that have the objects."""
+    """The objects in a list of an object; ids are skipped, because other files have their objects."""
     found = row.data.get(key)
     inherited = {name: row.data[name] for name in ("datasetName", "datasetRunName") if name in row.data}
     if key == "datasetRunItems" and "name" in row.data:

@@ -81,12 +81,12 @@ class _LangSmithReader:
         elif "inputs" in data:
             self._add_example(row)
         else:
-            self._report.not_mapped(row.place, "row", "is neither an example, a run nor feedback")
+            self._report.not_mapped(row.place, "row", "is not an example, a run or feedback")
 
     def finish(self) -> None:
         """Report feedback of which the source has only averages."""
         if self._summarized is not None and not self._has_feedback:
-            why = "has only averages for each run; export the feedback itself, with list_feedback"
+            why = "has only averages per run; export the feedback itself with list_feedback"
             self._report.not_mapped(self._summarized, "feedback_stats", why)
 
     def _add_example(self, row: ImportedRow) -> None:
@@ -151,7 +151,9 @@ class _LangSmithReader:
         self._has_feedback = True
         name, run = text_field(data, "key"), text_field(data, "run_id")
         if name is None or run is None:
-            self._report.not_mapped(row.place, item_name("feedback", name or ""), "is of no run; give feedback to runs")
+            self._report.not_mapped(
+                row.place, item_name("feedback", name or ""), "belongs to no run; only feedback on runs is imported"
+            )
             return
         source = mapping(data.get("feedback_source"))
         raw = data.get("score")
@@ -171,14 +173,14 @@ class _LangSmithReader:
         )
         self._spool.add_score(score, "feedback")
         if data.get("correction"):
-            self._report.not_mapped(row.place, "correction", "is no grade; correct the example's outputs")
+            self._report.not_mapped(row.place, "correction", "is not a grade; correct the example's outputs")
 
 
 _THREADS = ("session_id", "thread_id", "conversation_id")
 
 
 def _outputs(data: Mapping[str, Any]) -> object:
-    """The outputs of a run; a mapping without anything is none."""
+    """The outputs of a run; an empty mapping is none."""
     return decoded(data.get("outputs")) or None
 
 
@@ -198,7 +200,7 @@ def _usage(data: Mapping[str, Any]) -> Usage | None:
 
 
 def _reported_usage(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What the client recorded: in the metadata, in the outputs, or in LangChain's message."""
+    """The usage that the client recorded: in the metadata, in the outputs, or in LangChain's message."""
     outputs = mapping(decoded(data.get("outputs")))
     metadata = mapping(mapping(decoded(data.get("extra"))).get("metadata"))
     message: object = outputs.get("generations")

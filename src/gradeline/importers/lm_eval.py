@@ -48,7 +48,7 @@ def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
                 output.add_answer(result.sample.case_key, result.response)
     grader = {"kind": "exact_match"}
     output.report.approximated(
-        "suite.yaml", "metrics", "grader exact_match", "compares the whole answer; the metric may normalize it first"
+        "suite.yaml", "metrics", "grader exact_match", "compares the whole answer, which the metric may normalize first"
     )
     output.write_suite(
         {
@@ -150,7 +150,7 @@ class _Log:
                 continue
             key = hash(result.sample.case_key)
             if key in seen:
-                report.not_mapped(row.place, _ROW, "is a document that the task has twice; the first one is kept")
+                report.not_mapped(row.place, _ROW, "is a document that the task has twice; the first is kept")
                 continue
             seen.add(key)
             report.mapped(row.place, _ROW, "case and response")

@@ -1,4 +1,4 @@
-"""What an import writes: a folder with a suite, its cases, code and responses, and runs in the store.
+"""The output of an import: a folder with a suite, its cases, code and responses, and runs in the store.
 
 The folder appears when all of it is written, and the runs are removed again if the import fails.
 """
@@ -70,7 +70,7 @@ class ImportedLabel(Struct, frozen=True):
     reason: str = ""
     author: str | None = None
     at: str | None = None
-    """When it was made, in ISO 8601 and UTC; None if the source does not say: then the time of the import."""
+    """Time of the verdict, in ISO 8601 and UTC; if the source has none, that of the import."""
 
 
 class ImportedResult(Struct, frozen=True):
@@ -105,7 +105,7 @@ class ImportedRun(Struct, frozen=True, kw_only=True):
 
 
 class _SuiteDumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks, and line breaks of YAML 1.1, which suites may not have, as escapes."""
+    """Writes strings of several lines as blocks, and escapes the line breaks of YAML 1.1, which suites may not have."""
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
         style = '"' if _LINE_BREAKS.search(data) else "|" if "\n" in data else None
@@ -124,7 +124,7 @@ class ImportOutput:
         self.folder = folder
         self.report = report
         self.written: list[str] = []
-        """What was written, in words, for the report."""
+        """One line for each file and run, for the report."""
         self.runs: list[Run] = []
         self._storage = storage
         self._progress = progress
@@ -159,7 +159,7 @@ class ImportOutput:
         self._append(name, b'{"case":' + encode(case) + b',"response":' + to_json(response).encode() + b"}")
 
     def write_file(self, name: str, text: str) -> None:
-        """Write a text file of the folder; ``name`` is relative and made by the importer, not by the source."""
+        """Write a text file in the folder; ``name`` is a relative path that the importer chose, not the source."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
             raise ValueError(f"not a path in the folder: {name}")
@@ -208,7 +208,7 @@ class ImportOutput:
         async with storage.writer() as writer:
             for result in results:
                 key = ResponseKey(run.id, result.sample.case_key, result.repeat)
-                grades = {**_declined(run, label_only), **result.grades}
+                grades = {**_ungraded(run, label_only), **result.grades}
                 put = writer.put_response(key, result.response, result.sample)
                 await writer.post_grades(key, {name: (result.response.text, one) for name, one in grades.items()})
                 labels.add(result, grades)
@@ -247,7 +247,7 @@ class ImportOutput:
         (self._partial / REPORT).write_text(self.report.markdown(self.written), encoding="utf-8")
         self.written.append(REPORT)
         if self.folder.is_dir():
-            self.folder.rmdir()  # it is empty, and a folder is not replaced by a rename everywhere
+            self.folder.rmdir()  # it is empty; not every platform replaces a folder on rename
 
     def _remove_on_error(self, kind: object, *_: object) -> None:
         if kind is None:
@@ -297,7 +297,7 @@ class _LabelBatch:
             insert_label(transaction, self._run.id, row)
 
 
-def _declined(run: Run, label_only: frozenset[str]) -> dict[str, Grade]:
+def _ungraded(run: Run, label_only: frozenset[str]) -> dict[str, Grade]:
     return {name: not_graded(run.graders[name]) for name in sorted(label_only)}
 
 
@@ -307,7 +307,7 @@ def require_new_folder(folder: Path) -> None:
         return
     if folder.exists() or folder.is_symlink():
         what = "has files" if folder.is_dir() else "is a file"
-        raise ConfigError(Problem("--output", f"{folder} {what}; name a new folder"))
+        raise ConfigError(Problem("--output", f"{folder} {what}; choose a new or empty folder"))
 
 
 @contextmanager

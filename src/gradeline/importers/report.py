@@ -13,11 +13,11 @@ from gradeline.report.formatting import one_line
 from gradeline.report.markdown import table
 
 MAX_PLACES = 5
-"""Places that the report names for items that are alike."""
+"""Maximum number of places that the report lists for items that are alike."""
 _MAX_CELL = 600
 _MARKUP = re.compile(r"[\\\\`*<>&|\[\]!#~]")
 MAX_ITEMS = 2_000
-"""Kinds of items that the report lists; further ones are only counted."""
+"""Maximum number of kinds of items that the report lists; further ones are only counted."""
 
 EXIT_MAPPED = 0
 EXIT_DROPPED = 1
@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 class ItemKind(Struct, frozen=True):
-    """Items of a source that are alike and became the same."""
+    """Items of a source that are alike and became the same in gradeline."""
 
     state: State
     what: str
@@ -70,7 +70,7 @@ class ImportReport:
         self._add(ItemKind(State.MAPPED, what, became), place)
 
     def approximated(self, place: str, what: str, became: str, differs: str) -> None:
-        """An item with a similar meaning in gradeline; ``differs`` says how it differs."""
+        """An item with a similar meaning in gradeline; ``differs`` is the difference."""
         self._add(ItemKind(State.APPROXIMATED, what, became, differs), place)
 
     def not_mapped(self, place: str, what: str, why: str) -> None:
@@ -128,9 +128,9 @@ class ImportReport:
 
 
 _INTRO = {
-    State.NOT_MAPPED: "These items are not part of the result. The last column says why, and what to do.",
-    State.APPROXIMATED: "These items have a similar meaning. The last column says what differs.",
-    State.MAPPED: "These items have the same meaning.",
+    State.NOT_MAPPED: "These items were left out. The last column gives the reason, and what to do.",
+    State.APPROXIMATED: "These items have a similar meaning in gradeline. The last column shows what differs.",
+    State.MAPPED: "These items have the same meaning in gradeline.",
 }
 
 
@@ -153,5 +153,5 @@ def _inert(text: str) -> str:
 
 
 def item_name(kind: str, name: object) -> str:
-    """An item in the words of the source, for the report: the kind, and a quoted name of any length."""
+    """An item in the words of the source, for the report: the kind, and its quoted name, shortened if it is long."""
     return f"{kind} {quote(name, 60)}"

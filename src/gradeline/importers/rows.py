@@ -28,7 +28,7 @@ class ImportedRow(NamedTuple):
 def read_rows(path: Path, report: ImportReport) -> Iterator[ImportedRow]:
     """The objects of a JSON Lines file or a JSON list. Rows that cannot be read are reported as not mapped.
 
-    A file that was cut off is read as far as it is whole.
+    A file that was cut off is read up to the last complete row.
     """
     numbered = _lines(path) if _is_lines(path) else _items(path, report)
     for number, raw in numbered:
@@ -58,7 +58,7 @@ def read_csv_rows(path: Path) -> Iterator[ImportedRow]:
         for row in reader:
             yield ImportedRow(f"{path.name}:{reader.line_num}", {key: text for key, text in row.items() if key})
     except csv.Error as error:
-        raise ConfigError(Problem(f"{path}:{reader.line_num}", f"not CSV: {error}")) from None
+        raise ConfigError(Problem(f"{path}:{reader.line_num}", f"is not valid CSV: {error}")) from None
 
 
 def read_json_document(path: Path) -> Any:
@@ -68,7 +68,10 @@ def read_json_document(path: Path) -> Any:
         if size > MAX_DOCUMENT_BYTES:
             most = MAX_DOCUMENT_BYTES // 1024**2
             raise ConfigError(
-                Problem(str(path), f"has {size // 1024**2:,} MiB; at most {most} MiB are read as a whole")
+                Problem(
+                    str(path),
+                    f"has {size // 1024**2:,} MiB; at most {most} MiB are read as a whole; export it as JSON Lines",
+                )
             )
         raw = path.read_bytes()
     except OSError as error:

@@ -19,18 +19,18 @@ from gradeline.report.formatting import one_line
 from gradeline.suite.case_ids import CaseKeySet
 
 MAX_RUNS = 200
-"""Experiments of one source."""
+"""Maximum number of experiments in one source."""
 _MAX_REASONS = 3
 _MAX_NAME = 120
 _MAX_KEY = 200
-_SAME_KEY = f"has an id that equals another one in its first {_MAX_KEY} characters; give it a shorter id"
-_IN_METADATA = "all of it is in the metadata"
+_SAME_KEY = f"has an id whose first {_MAX_KEY} characters equal those of another; give it a shorter id"
+_IN_METADATA = "the whole value is in the metadata"
 _PLACEHOLDER = {"kind": "http", "url": "http://127.0.0.1:9000/evaluate"}
 _NOT_EMPTY = {"kind": "custom-rules", "rules": [{"condition": "regex", "value": r"\S"}]}
 
 
 def write_traces(spool: TraceSpool, tool: str, name: str, options: ImportOptions, output: ImportOutput) -> None:
-    """Write what was collected: a case for each item and each trace without one, and a run for each experiment.
+    """Write what was collected: a case for each dataset item and each trace without one, a run for each experiment.
 
     ``tool`` names the source, ``name`` the suite if the options do not.
     """
@@ -62,14 +62,16 @@ class _TraceWriter:
                 self._report.not_mapped(item.place, "dataset item", _SAME_KEY)
         runs = self._spool.runs(MAX_RUNS + 1)
         if len(runs) > MAX_RUNS:
-            self._report.not_mapped(self._tool, "runs", f"are more than {MAX_RUNS}; export fewer experiments at once")
+            self._report.not_mapped(
+                self._tool, "runs", f"there are more than {MAX_RUNS}; export fewer experiments at a time"
+            )
         for run in runs[:MAX_RUNS]:
             self._add_run(run, plain=len(runs) == 1)
         self._report_unmatched()
         if not self._output.counts:
             left_out = [f"{item.places[0]} {item.note}" for item in islice(self._report.items, _MAX_REASONS)]
             reasons = "".join(f"; {reason}" for reason in left_out)
-            raise ConfigError(Problem("SOURCE", f"has neither dataset items nor traces of {self._tool}{reasons}"))
+            raise ConfigError(Problem("SOURCE", f"has no dataset items or traces of {self._tool}{reasons}"))
         self._write_suite()
 
     def _add_run(self, run: str, *, plain: bool) -> None:
@@ -91,7 +93,7 @@ class _TraceWriter:
         self._has_answers = True
 
     def _results(self, run: str, scores: ScoreGraders, *, with_answers: bool) -> Iterator[ImportedResult]:
-        """The results of a run. Cases are written when they are first met, and answers for the first run."""
+        """The results of a run. Each case is written once, and answers only for the first run."""
         seen = CaseKeySet()
         for trace in self._spool.traces(run):
             sample = self._case_of_trace(trace)
@@ -114,7 +116,9 @@ class _TraceWriter:
         root = root_of(trace.spans)
         missing = self._spool.span_count(trace.id) - len(trace.spans)
         if missing:
-            self._report.not_mapped(root.place, "spans", f"{missing:,} spans of a trace that is too large are left out")
+            self._report.not_mapped(
+                root.place, "spans", f"the trace is too large: {missing:,} of its spans are left out"
+            )
         if response.error is not None and root.error is None:
             self._report.approximated(
                 root.place, "trace", "a failed call", "has no output, so there is nothing to grade"
@@ -124,7 +128,7 @@ class _TraceWriter:
         return response
 
     def _case_of_trace(self, trace: Trace) -> Sample | None:
-        """The case of the dataset item that the trace answers, else one of its own."""
+        """The case of the trace's dataset item, or a case of its own if it has none."""
         root = root_of(trace.spans)
         item = None if trace.item is None else self._spool.item(trace.item)
         if item is not None:
@@ -203,16 +207,16 @@ class _TraceWriter:
     def _report_unmatched(self) -> None:
         scores, links = self._spool.unmatched()
         if scores:
-            why = f"{scores:,} scores are of traces that are not in the source; export these traces too"
+            why = f"{scores:,} scores belong to traces that are not in the source; export these traces too"
             self._report.not_mapped(self._tool, "scores", why)
         if links:
-            why = f"{links:,} items of experiments are answered by traces that are not in the source; export them too"
+            why = f"{links:,} items of experiments belong to traces that are not in the source; export them too"
             self._report.not_mapped(self._tool, "experiment items", why)
 
     def _write_suite(self) -> None:
         target = {"kind": "replay", "responses": ANSWERS} if self._output.counts.get(ANSWERS) else _PLACEHOLDER
         if target is _PLACEHOLDER:
-            differs = "the source has no agent: write the address of yours, or another kind of target"
+            differs = "an export has no agent: write the URL of yours, or another kind of target"
             self._report.approximated("suite.yaml", "target", "target http", differs)
         graders: dict[str, object] = {}
         if self._has_expected:
@@ -220,7 +224,7 @@ class _TraceWriter:
             graders["exact_match"] = {"kind": "exact_match", **applies}
         else:
             graders["not_empty"] = _NOT_EMPTY
-        differs = "a first grader: what the source grades with is not part of an export; write the graders you need"
+        differs = "an export has no evaluators: this grader is a start; write the graders you need"
         self._report.approximated("suite.yaml", "evaluators", f"grader {next(iter(graders))}", differs)
         suite: dict[str, object] = {"name": self._name, "target": target, "graders": graders}
         if self._has_sessions:
@@ -232,7 +236,7 @@ def _difference(output: object, response: Response) -> str:
     """How the text of a response differs from the recorded output."""
     if output is None or (response.trajectory is not None and messages_of(output)):
         return ""
-    return output_text(output).difference("the rest of it is left out")
+    return output_text(output).difference("the rest is left out")
 
 
 def _structured(name: str, value: object) -> dict[str, object]:

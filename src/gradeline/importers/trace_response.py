@@ -1,4 +1,4 @@
-"""From the spans of a trace to a response: its text, its trajectory, its usage and its time."""
+"""From the spans of a trace to a response: its text, trajectory, usage and latency."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _tool_result(output: object) -> str:
 
 
 def _model_messages(step: Span, ids: set[str], names: set[str]) -> list[Message]:
-    """What a model wrote. Calls of tools whose execution is a step of its own are left to that step."""
+    """The messages of a model. Tool calls that are also a step of the trace are left to that step."""
     found = messages_of(step.output) or (Message("assistant", output_text(step.output).text),)
     written = []
     for message in found:
@@ -172,7 +172,7 @@ def _milliseconds_of(spans: Sequence[Span]) -> float | None:
 
 
 def _documents(steps: Sequence[Span]) -> tuple[Document, ...] | None:
-    """The documents that retrievers found; None if the trace has no retriever."""
+    """The documents that retrievers returned; None if the trace has no retriever."""
     retrievers = [step for step in steps if step.kind == "retriever"]
     if not retrievers:
         return None

@@ -1,4 +1,4 @@
-"""Scores of observability tools: those of people become labels, those of programs become grades."""
+"""Scores of observability tools: those by people become labels, those by programs become grades."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradeline.model.grade import PASS_SCORE
 from gradeline.report.formatting import one_line
 
 MAX_NAMES = 200
-"""Names of scores in one run."""
+"""Maximum number of score names in one run."""
 _MAX_NAME = 100
 _WORDS = {
     **dict.fromkeys(
@@ -27,7 +27,7 @@ _WORDS = {
 
 
 def value_of_word(word: str | None) -> float | None:
-    """1 or 0 for a category that is plainly a pass or a fail; None for any other."""
+    """1 or 0 for a category that clearly means pass or fail; None for any other."""
     return None if word is None else _WORDS.get(word.strip().lower())
 
 
@@ -44,7 +44,9 @@ class ScoreGraders(NamedTuple):
         """The graders of the scores in a run; a score that is no grade is reported once."""
         names = spool.score_names(run, MAX_NAMES + 1)
         if len(names) > MAX_NAMES:
-            report.not_mapped(run or tool, "scores", f"have more than {MAX_NAMES} names; the first ones are imported")
+            report.not_mapped(
+                run or tool, "scores", f"there are more than {MAX_NAMES} names; only the first are imported"
+            )
         usable = [name for name in names[:MAX_NAMES] if _is_usable(spool, name, report)]
         programs = {grader_name(name.name) for name in usable if not name.human}
         people = {grader_name(name.name) for name in usable if name.human}
@@ -65,7 +67,9 @@ class ScoreGraders(NamedTuple):
     def skipped(self, trace: Trace, report: ImportReport) -> dict[str, Grade]:
         """The grades of a failed call, which has nothing to grade."""
         for _, score in self._scores(trace, report, human=False):
-            report.not_mapped(score.place, item_name("score", score.name), "is of a failed call, which has no grade")
+            report.not_mapped(
+                score.place, item_name("score", score.name), "belongs to a failed call, which is not graded"
+            )
         graded = ((name, grader) for name, grader in self.graders.items() if name not in self.label_only)
         return {name: skipped_grade(grader.kind, grader.fingerprint) for name, grader in graded}
 
@@ -94,13 +98,13 @@ class ScoreGraders(NamedTuple):
                 yield grader_name(score.name), score
 
 
-_REPLACED = "the trace has several of them; the last one is kept"
-_NO_VERDICT = "has no value from 0 to 1 and is neither a pass nor a fail; give it one, and import again"
-_OF_A_STEP = "is of one step of the trace, and a grade is of the response; score the trace or its first span"
+_REPLACED = "the trace has several; the last one is kept"
+_NO_VERDICT = "has no value from 0 to 1, and does not mean pass or fail; give it a value, and import again"
+_OF_A_STEP = "belongs to one step of the trace, and a grade to the whole response; score the trace or its first span"
 
 
 def grader_name(name: str) -> str:
-    """The grader of a score, named as the score is."""
+    """The name of the grader for a score: that of the score, on one line."""
     return one_line(clean_text(name).text, _MAX_NAME) or "score"
 
 

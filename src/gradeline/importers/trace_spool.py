@@ -23,11 +23,11 @@ SpanKind = Literal["trace", "agent", "llm", "tool", "retriever", "other"]
 T = TypeVar("T", bound=Struct)
 
 MAX_SPANS = 5_000
-"""Spans of one trace that are read."""
+"""Maximum number of spans of a trace that are read."""
 MAX_TRACE_BYTES = 64 * 1024 * 1024
-"""Size of the spans of one trace, as JSON."""
+"""Maximum size of the spans of a trace, as JSON."""
 _COMMIT = 5_000
-_SPACE = "free space in the folder for temporary files, or name another one in SQLITE_TMPDIR"
+_SPACE = "free space in the folder for temporary files, or set SQLITE_TMPDIR to another one"
 _TABLES = """
     PRAGMA journal_mode = OFF;
     PRAGMA synchronous = OFF;
@@ -80,7 +80,7 @@ class Span(Struct, frozen=True):
     run: str | None = None
     """Name of the experiment, or of the project, of which the trace is a part."""
     item: str | None = None
-    """The dataset item that is its input."""
+    """The id of the dataset item that is its input."""
     session: str | None = None
     metadata: dict[str, Any] = {}
     tags: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Trace(NamedTuple):
 
 
 class ScoreName(NamedTuple):
-    """What is known of all scores with one name, by persons or by programs."""
+    """The range of all scores with one name, by people or by programs."""
 
     name: str
     human: bool
@@ -129,7 +129,7 @@ class ScoreName(NamedTuple):
 
 
 class TraceSpool:
-    """Collects what an export has, then gives it back trace by trace. Use it in a ``with`` statement."""
+    """Collects the objects of an export, then returns them trace by trace. Use it in a ``with`` statement."""
 
     def __init__(self, report: ImportReport) -> None:
         """Objects that cannot be stored, and those that the source has twice, are reported."""

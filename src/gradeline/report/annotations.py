@@ -1,4 +1,4 @@
-"""Messages that a forge shows at a line of a changed file, as workflow commands of GitHub or as plain text."""
+"""Messages that a forge shows at a line of a file, as workflow commands of GitHub or as plain text."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Annotation(NamedTuple):
         return f"::{self.level}{names}::{_line(self.message).translate(_DATA)}"
 
     def text(self) -> str:
-        """One line for a log that knows no commands."""
+        """One line for a log without workflow commands."""
         place = "" if self.file is None else f"{_line(self.file)}{f':{self.line}' if self.line else ''}: "
         return f"{place}{self.level}: {_line(self.message)}"
 
@@ -46,7 +46,7 @@ def _line(text: str) -> str:
 
 
 def run_annotations(run: CiRun, undecided: Undecided) -> Iterator[Annotation]:
-    """The messages about one run: what a person must know of it, then its worst cases."""
+    """The messages about one run: warnings and an undecided verdict, then its worst cases."""
     suite = quote(run.suite)
     if run.base_warning is not None:
         yield Annotation("warning", f"suite {suite}: {run.base_warning}; {run.base_reason}")
@@ -60,7 +60,7 @@ def run_annotations(run: CiRun, undecided: Undecided) -> Iterator[Annotation]:
 
 
 def _level(run: CiRun, undecided: Undecided) -> Level:
-    """An error only where it fails the job."""
+    """An error only if it fails the job."""
     if run.code(undecided):
         return "error"
     return "warning" if run.tone == "undecided" else "notice"
@@ -73,4 +73,4 @@ def _sentence(case: CiCase) -> str:
     if worse:
         return f"case {quote(case.case)} regressed: {', '.join(worse)}"
     lost = ", ".join(f"{one.grader} (was {one.baseline:.3f})" for one in case.scores)
-    return f"case {quote(case.case)} has no score any more: {lost}"
+    return f"case {quote(case.case)} no longer has a score: {lost}"

@@ -1,4 +1,4 @@
-"""The result of a job as Markdown: for its summary, and as the comment of a pull request."""
+"""The result of a CI job as Markdown: for the job summary, and for the comment on a pull request."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MOST_NOTES = 10
 _MOST_GRADERS = 30
 _SHORT = 10
 _RESERVED = 200
-_CUT = "*The rest is left out; the summary of the job has more.*"
+_CUT = "*The rest is left out; the job summary has more.*"
 _CHANGES = ("grader", "base", "now", "difference", "95 % interval", "up", "down", "same", "missing", "decision")
 _GRADERS = ("grader", "mean", "pass rate", "scored", "errors")
 
 
 def comment_marker(suite: str) -> str:
-    """An invisible line by which the comment of a suite is found again. Its name cannot end the line."""
+    """An invisible line that identifies the comment of a suite. The name of the suite cannot end the line."""
     name = quote(suite, safe="")
     if len(name) > _LONGEST_MARKER:
         name = f"{name[:_LONGEST_MARKER]}-{sha256(suite.encode()).hexdigest()[:16]}"
@@ -67,9 +67,9 @@ def _section(run: CiRun, undecided: Undecided) -> Iterator[str]:
 def _meaning(undecided: Undecided, run: CiRun) -> str:
     if run.exit_code != UNDECIDED_CODE:
         return "The job fails, because it has no result."
-    job = "The job fails, because it must not pass without a decision."
+    job = "The job fails, because it requires a decision."
     if not run.code(undecided):
-        job = "The job does not fail because of that."
+        job = "This does not fail the job."
     return f"Whether the change is good or bad is not known. {job}"
 
 
@@ -125,7 +125,7 @@ def _regressions(cases: Sequence[CiCase], total: int) -> Iterator[str]:
         more = f"; the worst {len(cases)} are shown" if total > len(cases) else ""
         yield f"**{count_noun(total, 'case')} became worse**{more}:"
     else:
-        yield "**No longer with a score**:"
+        yield "**Cases that no longer have a score**:"
     yield ""
     yield from table(("case", "grader", "base", "now", "where"), (row for case in cases for row in _case_rows(case)))
     yield ""

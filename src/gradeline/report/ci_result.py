@@ -1,4 +1,4 @@
-"""The result of a job of continuous integration as data: what its summary, annotations and comments show."""
+"""The result of a CI job as data: what its summary, annotations and comments show."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gradeline.suite.problems import SourcePosition
 from gradeline.verdict.paired_decision import GraderComparison
 
 Undecided = Literal["fail", "warn", "pass"]
-"""What an undecided run means for the job."""
+"""How an undecided run affects the job."""
 
 _MAX_BYTES = 20_000_000
 UNDECIDED_CODE = 3
@@ -62,7 +62,7 @@ class CiScore(msgspec.Struct, frozen=True):
 
 
 class CiCase(msgspec.Struct, frozen=True, kw_only=True):
-    """A case that became worse, and where it is written."""
+    """A case that regressed, and its place in the dataset."""
 
     case: str
     scores: tuple[CiScore, ...]

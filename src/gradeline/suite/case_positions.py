@@ -1,4 +1,4 @@
-"""Where the cases of a suite are written, for messages about single cases."""
+"""The file and line of the cases of a suite, for messages about single cases."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gradeline.suite.spec import SuiteDefinition
 
 
 def case_positions(suite: SuiteDefinition, cases: Collection[str]) -> dict[str, SourcePosition]:
-    """The file and line of each of these cases that is found; the dataset is read as far as the last one.
+    """The file and line of each of these cases that is found; the dataset is read up to the last one.
 
     Cases of the Hugging Face Hub have no position. A dataset that can no longer be read gives what was found before
     the fault.

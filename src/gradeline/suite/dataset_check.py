@@ -1,4 +1,4 @@
-"""What is suspicious in a dataset: faults that no run would report, found in one pass and in constant memory."""
+"""Checks a dataset for problems that a run would not report, in one pass and in constant memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SPACES = re.compile(r"\s+")
 
 
 class DatasetFinding(msgspec.Struct, frozen=True):
-    """Something that a person should look at."""
+    """A problem that a person should look at."""
 
     kind: str
     """invalid, duplicate_id, duplicate, near_duplicate, empty, leak or mixed_types."""
@@ -34,7 +34,7 @@ class DatasetFinding(msgspec.Struct, frozen=True):
     count: int
     """Number of cases, or of the values of the rarer type."""
     examples: tuple[str, ...] = ()
-    """The first ones, by file and line."""
+    """The first few, by file and line."""
 
 
 class DatasetReport(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class DatasetReport(msgspec.Struct, frozen=True):
     without_id: int
     """Cases that are named by their content or their number."""
     complete: bool
-    """False if a fault ended the reading."""
+    """False if reading stopped at an invalid row."""
     findings: tuple[DatasetFinding, ...]
 
 
@@ -140,14 +140,14 @@ class _Check:
                 self._empty[name] += 1
 
     def findings(self) -> Iterator[DatasetFinding]:
-        """Everything that was found, the gravest first."""
+        """All findings, the most severe first."""
         yield from self._finding("invalid", "a run would refuse the dataset")
         yield from self._finding("duplicate_id", "the id of another case; a run would refuse the dataset")
         yield from self._finding("duplicate", "the content of an earlier case, which counts twice")
         near = near_duplicate_warning(self._first)
         if near is not None:
             yield DatasetFinding("near_duplicate", near.removeprefix("dataset: "), len(self._first))
-        yield from self._finding("empty input", "an input of white space only")
+        yield from self._finding("empty input", "the input is empty")
         if self._without_truth < self.cases:
             yield from self._finding("empty ground_truth", "no expected value, though other cases have one")
         for name, count in self._empty.items():
@@ -157,7 +157,7 @@ class _Check:
             if len(counts) > 1:
                 kinds = ", ".join(f"{kind} {count:,}" for kind, count in counts.most_common())
                 rarer = counts.total() - max(counts.values())
-                yield DatasetFinding("mixed_types", f"{quote(name)} has values of several types: {kinds}", rarer)
+                yield DatasetFinding("mixed_types", f"{quote(name)} has mixed types: {kinds}", rarer)
 
     def _finding(self, kind: str, what: str) -> Iterator[DatasetFinding]:
         count = self._found[kind]

@@ -140,7 +140,7 @@ def test_an_error_is_not_a_score(exports: ExportProject) -> None:
     ("rows", "item", "reason"),
     [
         ([{**ROOT, "scores": {"stars": 4}}], "score 'stars'", "has values from 4 to 4"),
-        ([ROOT, {"hello": 1}], "row", "is neither a dataset row nor a span"),
+        ([ROOT, {"hello": 1}], "row", "is not a dataset row or a span"),
         ([DATASET[0], {**DATASET[0], "input": "other"}], "dataset row", "has the id of the one at rows.jsonl:1"),
         ([DATASET[0], {**DATASET[1], "input": None}], "case", "has no input"),
     ],

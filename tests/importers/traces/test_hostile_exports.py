@@ -77,7 +77,7 @@ class TestBrokenFiles:
     def test_another_encoding(self, exports: ExportProject, kind: str, encoding: str) -> None:
         (exports.folder / "export.jsonl").write_bytes(f"{json.dumps(CASES[kind])}\n".encode(encoding))
         message = exports.refused("export.jsonl", "--from", kind)
-        assert f"has neither dataset items nor traces of {kind}; export.jsonl:1 is not " in message
+        assert f"has no dataset items or traces of {kind}; export.jsonl:1 is not " in message
 
     def test_one_row_in_another_encoding(self, exports: ExportProject, kind: str) -> None:
         rows = [json.dumps(CASES[kind]).encode(), '{"id": "é"}'.encode("latin-1")]
@@ -195,7 +195,7 @@ class TestTraces:
         imported = exports.imports("trace.jsonl", "--from", "langfuse")
         (record,) = exports.records(imported.report["runs"][0]).values()
         assert record["response"]["text"] == "from 0"
-        assert "5,000 spans of a trace that is too large are left out" in imported.notes("not mapped")["spans"]
+        assert "the trace is too large: 5,000 of its spans are left out" in imported.notes("not mapped")["spans"]
 
     def test_runs_within_runs(self, exports: ExportProject) -> None:
         inner: dict[str, Any] = {"id": "0", "run_type": "chain", "inputs": {"q": "hi"}, "outputs": {"output": "in"}}
@@ -216,7 +216,7 @@ class TestTraces:
         scores = [{"id": str(n), "traceId": "t", "name": f"score {n}", "value": 1, "source": "API"} for n in range(300)]
         exports.write("trace.json", {**TRACES["langfuse"], "scores": scores})
         imported = exports.imports("trace.json")
-        assert "have more than 200 names" in imported.notes("not mapped")["scores"]
+        assert "there are more than 200 names" in imported.notes("not mapped")["scores"]
         (record,) = exports.records(imported.report["runs"][0]).values()
         assert len(record["grades"]) == 200
 

@@ -144,9 +144,9 @@ def test_a_text_that_is_a_part_of_its_value_is_reported(exports: ExportProject) 
     exports.write("export.jsonl", [item, trace])
     imported = exports.imports("export.jsonl")
     notes = imported.notes("approximated")
-    assert notes["input"] == "is its 'question'; all of it is in the metadata"
-    assert notes["expected output"] == "is its 'answer'; all of it is in the metadata"
-    assert notes["output"] == "is its 'answer'; the rest of it is left out"
+    assert notes["input"] == "is its 'question'; the whole value is in the metadata"
+    assert notes["expected output"] == "is its 'answer'; the whole value is in the metadata"
+    assert notes["output"] == "is its 'answer'; the rest is left out"
     metadata = imported.lines("cases.jsonl")[0]["metadata"]
     assert (metadata["input"]["lang"], metadata["expected"]["source"]) == ("en", "s")
 
@@ -354,11 +354,11 @@ def test_values_of_scores(
     ("found", "item", "reason"),
     [
         (score("stars", 4), "score 'stars'", "has values from 4 to 4, and a grade is from 0 to 1"),
-        (score("tone", 1, "CATEGORICAL", stringValue="formal"), "score 'tone'", "is neither a pass nor a fail"),
-        (score("fix", None, "CORRECTION"), "score 'fix'", "is correction, which is no grade"),
-        (score("step", 1, observationId="o1"), "score 'step'", "is of one step of the trace"),
-        (score("other", 1, traceId="t9"), "scores", "1 scores are of traces that are not in the source"),
-        ({**score("thread", 1), "traceId": None, "sessionId": "s"}, "score 'thread'", "is of a session"),
+        (score("tone", 1, "CATEGORICAL", stringValue="formal"), "score 'tone'", "does not mean pass or fail"),
+        (score("fix", None, "CORRECTION"), "score 'fix'", "has the type correction, which is not a grade"),
+        (score("step", 1, observationId="o1"), "score 'step'", "belongs to one step of the trace"),
+        (score("other", 1, traceId="t9"), "scores", "1 scores belong to traces that are not in the source"),
+        ({**score("thread", 1), "traceId": None, "sessionId": "s"}, "score 'thread'", "belongs to a session"),
     ],
 )  # fmt: skip
 def test_scores_that_are_no_grades(exports: ExportProject, found: dict[str, Any], item: str, reason: str) -> None:
@@ -388,4 +388,4 @@ def test_paths_choose_the_input_and_the_expected_value(exports: ExportProject) -
 def test_a_path_that_finds_nothing_is_reported(exports: ExportProject) -> None:
     exports.write("items.json", {"data": ITEMS})
     imported = exports.imports("items.json", "--input", "question")
-    assert imported.notes("not mapped") == {"case": "has nothing at --input 'question'; correct the path"}
+    assert imported.notes("not mapped") == {"case": "has no value at --input 'question'; correct the path"}

@@ -146,14 +146,14 @@ def test_projects_are_runs_that_are_compared_by_example(exports: ExportProject) 
     ("rows", "item", "reason"),
     [
         ([*RUNS, feedback("stars", 5)], "score 'stars'", "has values from 5 to 5"),
-        ([*RUNS, feedback("ok", 1, correction={"output": "x"})], "correction", "is no grade"),
+        ([*RUNS, feedback("ok", 1, correction={"output": "x"})], "correction", "is not a grade"),
         ([{**RUNS[0], "feedback_stats": {"ok": {"n": 1, "avg": 1}}}], "feedback_stats", "has only averages"),
         ([*EXAMPLES, {**EXAMPLES[0], "inputs": {"question": "other"}}], "example", "has the id of the one at rows.jsonl:1"),
         ([{**EXAMPLES[0], "attachments": {"a.png": {}}}], "attachments", "are not part of a case"),
-        ([*RUNS, {"hello": 1}], "row", "is neither an example, a run nor feedback"),
+        ([*RUNS, {"hello": 1}], "row", "is not an example, a run or feedback"),
         ([*RUNS, {**RUNS[1], "id": None}], "run", "has no id"),
-        ([*RUNS, feedback("ok", 1, run_id=None)], "feedback 'ok'", "is of no run"),
-        ([*RUNS, feedback("ok", 1, run_id="r2")], "score 'ok'", "is of one step of the trace"),
+        ([*RUNS, feedback("ok", 1, run_id=None)], "feedback 'ok'", "belongs to no run"),
+        ([*RUNS, feedback("ok", 1, run_id="r2")], "score 'ok'", "belongs to one step of the trace"),
     ],
 )  # fmt: skip
 def test_what_is_left_out_is_reported(
