@@ -496,3 +496,24 @@ def test_a_suite_refused_while_the_http_client_loads_exits_cleanly(tmp_path: Pat
     (tmp_path / "suite.yaml").write_text("name: x\ntarget: {kind: http, url: 'http://127.0.0.1:9'}\n")
     codes = [gradeline(tmp_path, "run", "suite.yaml").code for _ in range(8)]
     assert codes == [2] * 8
+
+
+@pytest.mark.parametrize(
+    ("select", "message"),
+    [
+        ("'q' AS input, 'a'::BLOB AS picture", "picture: the column is binary"),
+        ("'q' AS question", "input: is required"),
+    ],
+)
+def test_a_faulty_parquet_file_is_one_line(folder: Path, select: str, message: str) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with closing(duckdb.connect(":memory:")) as connection:
+        connection.execute(f"COPY (SELECT {select}) TO '{folder / 'cases.parquet'}' (FORMAT parquet)")
+    (folder / "suite.yaml").write_text(SUITE.replace("cases.jsonl", "cases.parquet"))
+    # not a fork of the template: DuckDB reports what is open when the interpreter ends
+    result = subprocess.run(
+        [COMMAND, "run", "suite.yaml"], cwd=folder, env=environment(), capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1

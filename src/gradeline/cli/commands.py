@@ -105,12 +105,10 @@ def run_command(arguments: list[str]) -> int:
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt) as interrupt:
         return report_interrupt(*interrupt.args)
-    except ConfigError as error:
-        click.echo(f"gradeline: {error}", err=True)
-        return EXIT_USAGE
     except GradelineError as error:
         click.echo(f"gradeline: {error}", err=True)
-        return EXIT_BROKEN
+        _release(error)
+        return EXIT_USAGE if isinstance(error, ConfigError) else EXIT_BROKEN
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         click.echo(f"gradeline: {place}{error.strerror or error}", err=True)
@@ -121,3 +119,17 @@ def run_command(arguments: list[str]) -> int:
         traceback.print_exc()
         click.echo("gradeline: this is a bug in gradeline; please report it with the traceback above", err=True)
         return EXIT_BROKEN
+
+
+def _release(error: BaseException) -> None:
+    """Close what the frames of a reported error still hold: DuckDB prints a list of open objects at exit."""
+    import traceback
+
+    known: set[int] = set()
+    links: list[BaseException | None] = [error]
+    while links:
+        link = links.pop()
+        if link is not None and id(link) not in known:
+            known.add(id(link))
+            traceback.clear_frames(link.__traceback__)
+            links += [link.__cause__, link.__context__]
