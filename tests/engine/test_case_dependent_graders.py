@@ -107,6 +107,19 @@ class TestWhen:
         limited = run(store, {"exact": {"kind": "exact_match", "when": {"tag": "n"}}})
         assert plain.run.graders["exact"].fingerprint != limited.run.graders["exact"].fingerprint
 
+    def test_a_condition_that_holds_for_no_case_is_a_warning(self, store: SqliteStorage) -> None:
+        graders = {
+            "typo": {"kind": "contains", "when": {"metadata.lnag": "de"}},
+            "path": {"kind": "contains", "when": "metadata.level > `3`"},
+            "fails": {"kind": "contains", "when": "length(metadata.level) > `3`"},
+            "german": {"kind": "contains", "when": {"metadata.lang": "de"}},
+        }
+        assert run(store, graders).run.warnings == (
+            "typo: when applies to no case, so it grades nothing: 'metadata.lnag is de'; correct it or the cases",
+            "path: when applies to no case, so it grades nothing: 'metadata.level > `3`'; correct it or the cases",
+        )
+        assert run(store, graders, limit=1).run.warnings == ()
+
     @pytest.mark.parametrize(
         ("when", "message"),
         [
@@ -116,7 +129,7 @@ class TestWhen:
             ),
             ({"lang": "de"}, "did you mean 'metadata.lang'?"),
             ({"metdata.lang": "de"}, "did you mean 'metadata.lang'?"),
-            ({"metadata.": "de"}, "'metadata.' is not a field"),
+            ({"metadata.": "de"}, "did you mean 'metadata.KEY'?"),
             ({"tag": []}, "tag needs a string, a number, true or false, or a list of these, got []"),
             ({"tag": {"any": 1}}, "tag needs a string"),
             ({}, "expected {tag: NAME}, {metadata.KEY: VALUE}, or a JMESPath"),

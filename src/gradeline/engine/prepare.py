@@ -35,7 +35,7 @@ from gradeline.engine.execute import DEFAULT_LIMIT, CallLimits, Rate
 from gradeline.engine.grade import GraderUse
 from gradeline.engine.pipeline import RunTask
 from gradeline.engine.validation import ProblemCollector, budget_notes, check_rows, is_small
-from gradeline.errors import ConfigError, Problem
+from gradeline.errors import ConfigError, GraderError, Problem
 from gradeline.model import (
     AsyncGrader,
     Run,
@@ -233,6 +233,8 @@ class PreparedRun(NamedTuple):
         if is_small(self.suite.dataset):
             with suppress(ConfigError):  # the run itself reports an invalid row, with its place
                 yield from self.rubric_warnings(samples)
+                if not (self.options.samples or self.options.tags or self.options.limit):
+                    yield from self.condition_warnings(samples)
         model = (self.target.model or "").rpartition("/")[2]
         for use in self.graders:
             if model and model in {judge.partition(":")[2].rpartition("/")[2] for judge in _judges(use)}:
@@ -272,6 +274,22 @@ class PreparedRun(NamedTuple):
         if found:
             cases = f"case {quote(found[0])}" + (f" and {len(found) - 1} more" if len(found) > 1 else "")
             yield f"dataset: the rubric of {cases} does not mention {{submission}}; the submission is appended"
+
+    def condition_warnings(self, samples: ReadSamples | None = None) -> Iterator[str]:
+        """The graders that apply to no case; reads the cases until each grader has one that it applies to."""
+        unmet = {str(use.when): use for use in reversed(self.graders) if use.when is not None}
+        if not unmet or (samples is None and self.suite.dataset.is_empty):
+            return
+        cases = 0
+        for sample in (samples or self.samples)():
+            cases += 1
+            unmet = {shown: use for shown, use in unmet.items() if not _applies(use, sample)}
+            if not unmet:
+                return
+        if cases:
+            for shown, use in reversed(unmet.items()):
+                condition = quote(shown)
+                yield f"{use.key}: when applies to no case, so it grades nothing: {condition}; correct it or the cases"
 
     def definition(self, document: dict[str, Any] | None = None) -> str:
         """The definition to store with a run; a ``document`` is the suite if it has no file."""
@@ -521,3 +539,11 @@ def _chosen(suite: SuiteDefinition, options: RunOptions) -> list[GraderSpec]:
             needed = ", ".join(map(repr, sorted(without)))
             raise ConfigError(Problem("--grader", f"the suite's gate needs {needed}; choose it too"))
     return chosen
+
+
+def _applies(use: GraderUse, sample: Sample) -> bool:
+    """True if the grader applies to the case, or fails to find out: the case's grade reports that."""
+    try:
+        return use.when is None or use.when.holds(sample)
+    except GraderError:
+        return True

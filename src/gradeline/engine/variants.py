@@ -73,8 +73,10 @@ async def check_variants(
                 prepared.require_cases()
                 for _ in prepared.samples():
                     pass
-                found = (*prepared.cluster_warnings(), *prepared.rubric_warnings(), *prepared.notes)
-                warnings |= dict.fromkeys(found)
+                warnings |= dict.fromkeys(prepared.cluster_warnings())
+                warnings |= dict.fromkeys(prepared.rubric_warnings())
+                warnings |= dict.fromkeys(prepared.condition_warnings())
+                warnings |= dict.fromkeys(prepared.notes)
         except ConfigError as error:
             problems |= dict.fromkeys(placed_problems(error, one))
     return SuiteCheck(list(problems), list(warnings))

@@ -57,8 +57,8 @@ def _entry_faults(key: str, value: object) -> Iterator[Problem]:
     if key not in ("tag", "id") and not (field == "metadata" and rest and "" not in rest.split(".")):
         near = closest_match(key, ("tag", "id"))
         if near is None:
-            misspelt = rest and closest_match(field, ("metadata",))
-            near = f"metadata.{rest if misspelt else key}"
+            misspelt = closest_match(field, ("metadata",))
+            near = f"metadata.{rest if misspelt and rest else 'KEY' if misspelt else key}"
         hint = f"did you mean {quote(near)}?"
         yield Problem("", f"{quote(key)} is not a field of a case to match, only tag, id and metadata.KEY are; {hint}")
     values = value if isinstance(value, list) else [value]
