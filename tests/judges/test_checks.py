@@ -296,6 +296,8 @@ class TestFaults:
             {**CONTAINS, "metric": ""},
             "text",
             {"any": [{"condition": "length_min", "value": -1}]},
+            {"judge": "ok", "metrik": "tone"},
+            {**CONTAINS, "metrics": "tone"},
         ]
         found = self.faults(tmp_path, checks)
         assert [fault.partition(": ")[2].partition(": ")[0] for fault in found] == [
@@ -306,10 +308,13 @@ class TestFaults:
             "checks[4].metric",
             "checks[5]",
             "checks[6].any[0].value",
+            "checks[7].metrik",
+            "checks[8].metrics",
         ]
         assert all(fault.startswith("cases.jsonl:2") for fault in found)
         assert "did you mean 'contains'?" in found[0]
         assert "did you mean 'weight'?" in found[3]
+        assert all("did you mean 'metric'?" in fault for fault in found[7:])
 
     @pytest.mark.parametrize(
         ("checks", "message"),

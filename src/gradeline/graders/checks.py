@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 
-from gradeline.errors import CaseLeftOut, GraderError, MissingDataError, Outcome, Problem
+from gradeline.errors import CaseLeftOut, GraderError, MissingDataError, Outcome, Problem, closest_match
 from gradeline.graders.base import DeclaredGrader
 from gradeline.graders.rules.base import Rule, Subject
 from gradeline.graders.rules.grader import AnyRule, Measure, measure_rule, read_rule, rule_name, takes_long
@@ -78,6 +78,7 @@ def read_checks(data: object, path: str, problems: list[Problem]) -> list[CaseCh
         return []
     known = len(problems)
     found = [_read_check(item, f"{path}[{index}]", problems) for index, item in enumerate(data)]
+    problems[known:] = map(_with_metric, problems[known:])
     checks = [check for check in found if check is not None]
     if checks and len(problems) == known and not sum(check.part.weight for check in checks):
         problems.append(Problem(path, "all weights are 0: set a weight above 0 for at least one check"))
@@ -110,6 +111,14 @@ def _read_check(item: object, path: str, problems: list[Problem]) -> CaseCheck |
         problems.append(Problem(f"{path}.judge", "is empty: write the criterion in words"))
         return None
     return CaseCheck(path, reading.options, metric)
+
+
+def _with_metric(problem: Problem) -> Problem:
+    """A fault that suggests ``metric``, which checks have besides the options of their rule or criterion."""
+    path, _, key = problem.path.rpartition(".")
+    if problem.message.startswith("unknown option") and path.endswith("]") and closest_match(key, ("metric",)):
+        return problem._replace(message="unknown option; did you mean 'metric'?")
+    return problem
 
 
 def _plain_rule(item: Mapping[Any, Any]) -> Rule | None:
