@@ -70,7 +70,7 @@ def test_a_row_that_cannot_be_read_ends_the_check(cases: Path, capsys: pytest.Ca
     code, out, _ = check(capsys, "cases.jsonl")
     assert code == 1
     assert f"{cases}:2: not JSON" in out
-    assert out.endswith("1 cases, 1 without an id; 1 findings; reading stopped at the invalid row\n")
+    assert out.endswith("1 case, 1 without an id; 1 finding; reading stopped at the invalid row\n")
 
 
 @pytest.mark.parametrize(

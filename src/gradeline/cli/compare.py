@@ -18,7 +18,7 @@ from gradeline.cli.options import (
     suite_option,
 )
 from gradeline.cli.terminal import TableColumn, console, print_table, safe_text, single_line
-from gradeline.report.formatting import MISSING, run_title
+from gradeline.report.formatting import MISSING, count_noun, run_title
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -262,7 +262,7 @@ def print_many(settings: CliSettings, comparison: ManyComparison) -> None:
     from gradeline.verdict.paired_decision import noise_in_words
 
     out = console(settings)
-    out.print(safe_text(f"{len(comparison.runs)} runs, {comparison.cases:,} cases in all of them", "bold"))
+    out.print(safe_text(f"{len(comparison.runs)} runs, {count_noun(comparison.cases, 'case')} in all of them", "bold"))
     for reason in comparison.reasons:
         out.print(safe_text(f"  {single_line(reason)}", "" if comparison.comparable else "yellow", most=2000))
     for warning in comparison.warnings:
@@ -281,7 +281,7 @@ def print_many(settings: CliSettings, comparison: ManyComparison) -> None:
             (*_run_row(number, one, ranking.runs[one.run.id]), *(_figures(one) if key == first else ()))
             for number, one in enumerate(ordered, start=1)
         ]
-        title = f"{single_line(key)}: {ranking.cases:,} cases"
+        title = f"{single_line(key)}: {count_noun(ranking.cases, 'case')}"
         print_table(out, _DECIDING_COLUMNS if key == first else _OTHER_COLUMNS, rows, title=title, gap=1)
     if len(ordered) <= _MAX_MATRIX:
         _print_differences(settings, ordered, comparison.graders[first])

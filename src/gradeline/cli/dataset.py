@@ -58,7 +58,7 @@ def check(files: tuple[str, ...], columns: tuple[str, ...]) -> int:
     if settings.json:
         click.echo(json.dumps({**msgspec.to_builtins(report), "exit_code": code}, ensure_ascii=False))
         return code
-    from gradeline.report.formatting import visible
+    from gradeline.report.formatting import count_noun, visible
 
     for finding in report.findings:
         click.echo(f"{finding.kind}: {visible(finding.message)}")
@@ -66,9 +66,9 @@ def check(files: tuple[str, ...], columns: tuple[str, ...]) -> int:
             click.echo(f"  {visible(example)}")
     if not settings.quiet:
         unnamed = f", {report.without_id:,} without an id" if report.without_id else ""
-        state = f"{len(report.findings)} findings" if report.findings else "nothing found"
+        state = count_noun(len(report.findings), "finding") if report.findings else "nothing found"
         stopped = "" if report.complete else "; reading stopped at the invalid row"
-        click.echo(f"{visible(report.dataset)}: {report.cases:,} cases{unnamed}; {state}{stopped}")
+        click.echo(f"{visible(report.dataset)}: {count_noun(report.cases, 'case')}{unnamed}; {state}{stopped}")
     return code
 
 

@@ -110,7 +110,7 @@ class ExternalGrader(DeclaredGrader[C]):
         text = clean_text(self.mask.body(body)).text
         start = quote(text.strip(), _MAX_SHOWN)
         if not text.strip():
-            raise BadReplyError(f"{who} returned nothing; return {VERDICT}")
+            raise BadReplyError(f"{who} returned nothing; write {VERDICT}")
         try:
             data = parse_json(text)
         except NotJsonError as error:

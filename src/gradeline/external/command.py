@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from gradeline.errors import BadReplyError, ConfigError, GraderError, Problem
-from gradeline.external.base import MAX_REPLY, VERDICT, ExternalError, ExternalGrader, variable_faults
+from gradeline.external.base import MAX_REPLY, ExternalError, ExternalGrader, variable_faults
 from gradeline.graders.base import ConfigIssue
 from gradeline.model import Config, GradeResult, MeteredResult, Sample, described, fingerprint, quote
 from gradeline.model.config import canonical_options
@@ -204,7 +204,7 @@ class CommandGrader(ExternalGrader[CommandGraderConfig]):
         try:
             return MeteredResult(self.read_verdict(body, self._shown_name), output=output)
         except BadReplyError as error:
-            hint = "; logs go to standard error" if body.strip() else f"; write {VERDICT} to standard output"
+            hint = "; logs go to standard error" if body.strip() else " to standard output"
             return MeteredResult(BadReplyError(f"{error}{hint}"), output=output)
 
     def _failed(self, error: ProgramError) -> MeteredResult:

@@ -126,7 +126,7 @@ class ReplyOptions(Config, frozen=True, kw_only=True):
 def label_faults(choices: dict[str, float]) -> Iterator[Problem]:
     """Problems of the labels that a judge may reply with."""
     if not 2 <= len(choices) <= MAX_LABELS:
-        yield Problem("choices", f"has {len(choices)} labels; write 2 to {MAX_LABELS}")
+        yield Problem("choices", f"has {len(choices)} label{'' if len(choices) == 1 else 's'}; write 2 to {MAX_LABELS}")
     seen: dict[str, str] = {}
     for label, score in choices.items():
         if not 1 <= len(label) <= MAX_LABEL_CHARS or label != label.strip() or not label.isprintable():
