@@ -52,12 +52,17 @@ export const OUTCOMES: Record<Outcome, { icon: string; tone: Tone; label: string
   not_applicable: { icon: "–", tone: "none", label: "the grader does not apply to this case" },
 };
 
+/** An outcome in as few characters as the column of a grader has. */
+function shortName(outcome: Outcome): string {
+  return outcome === "not_applicable" ? "n/a" : outcome;
+}
+
 export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: string }) {
   const { icon, tone, label } = OUTCOMES[outcome];
   return (
     <Badge tone={tone} title={label}>
       <span aria-hidden>{icon}</span>
-      <span className="num">{score ?? outcome.replace("_", " ")}</span>
+      <span className="num">{score ?? shortName(outcome)}</span>
       {score !== undefined && <span className="sr-only">{label}</span>}
     </Badge>
   );
@@ -66,7 +71,7 @@ export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: str
 /** The score of a grade, or its outcome if it has none. */
 export function ScoreBadge({ grade }: { grade: Pick<Score, "score_status" | "score_value"> }) {
   const { score_status: outcome, score_value: value } = grade;
-  return <OutcomeBadge outcome={outcome} score={value === null ? outcome : formatScore(value)} />;
+  return <OutcomeBadge outcome={outcome} score={value === null ? shortName(outcome) : formatScore(value)} />;
 }
 
 const RESPONSE_TONES: Record<ResponseStatus, Tone> = { success: "good", error: "open", timeout: "open" };
