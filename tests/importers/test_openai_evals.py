@@ -448,7 +448,7 @@ class TestDashboard:
         write(project / "rows.jsonl", DASHBOARD)
         chosen = ["--input", "ticket_text", "--expected", "missing"]
         code, report = run(capsys, "import", "rows.jsonl", "--output", "imported", *chosen)
-        assert (code, not_mapped(report)) == (1, [("value", "has nothing at --expected 'missing'; correct the path")])
+        assert (code, not_mapped(report)) == (1, [("value", "has no value at --expected 'missing'; correct the path")])
         case = json.loads((project / "imported" / "cases.jsonl").read_text())
         assert (case["input"], case["ground_truth"]) == ("My monitor will not turn on", "Hardware")
 

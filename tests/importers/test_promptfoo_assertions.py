@@ -225,7 +225,7 @@ def test_javascript_that_is_no_rule_runs_with_node(tests: PromptfooTests) -> Non
     [
         ("text", "is 'text'; write a mapping such as {type: contains}"),
         ({"value": "x"}, "has the type None; write one of promptfoo's types"),
-        ({"type": "contians", "value": "x"}, "is no type of promptfoo; did you mean 'contains'?"),
+        ({"type": "contians", "value": "x"}, "is not a type of promptfoo; did you mean 'contains'?"),
         ({"type": "contains"}, "needs a string as its value, got None"),
         ({**CONTAINS, "weight": -1}, "has the weight -1; write a number from 0 to 1,000,000"),
         ({**CONTAINS, "threshold": "high"}, "needs a number as its threshold, got 'high'"),

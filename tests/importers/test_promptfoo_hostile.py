@@ -72,7 +72,7 @@ def cyclic() -> object:
         ({"type": "latency", "threshold": 10**400}, "needs a number as its threshold"),
         ({"type": "javascript", "value": "const a = " + r"\'" * 90_000}, ""),
         ({"type": "javascript", "value": "let a = (" + "(" * 190_000}, ""),
-        ({"type": "x" * 1_000_000}, "is no type of promptfoo"),
+        ({"type": "x" * 1_000_000}, "is not a type of promptfoo"),
         ({"type": "contains", "value": "x", "metric": "\x1b[31m"}, "has the metric"),
         ({"type": "llm-rubric", "value": "x", "provider": "exec:rm -rf /"}, "is judged by 'exec:rm -rf /'"),
         ({"type": "llm-rubric", "value": "x", "rubricPrompt": "[" * 100_000}, ""),

@@ -167,7 +167,7 @@ def test_a_download_continues_where_it_was_interrupted(
 
 def test_what_arrives_with_another_digest_is_refused(hub: Hub, environment: dict[str, str], tmp_path: Path) -> None:
     hub.wrong_digest = True
-    with pytest.raises(ConfigError, match="another digest than listed"):
+    with pytest.raises(ConfigError, match="does not match its digest"):
         fetch(NAME, environment)
     assert not list(tmp_path.rglob("cache/**/*.parquet*"))
 

@@ -1,8 +1,8 @@
 """Uploads a run of a store to a service, in parts.
 
-The requests are made by a generator, so that both clients send the same ones: it yields a call and gets what the
-service answered. The service says which part is next, so that an upload that was killed continues and a run that is
-complete is not sent again.
+The requests are made by a generator, so that both clients send the same ones: it yields a call and gets the
+result. The service reports which part is next, so that an upload that was killed continues, and a complete run is not
+sent again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def upload_steps(
 
 @contextmanager
 def open_database_store(store: str | PathLike[str] | Storage | None, mode: StoreMode) -> Iterator[SharedStorage]:
-    """The store with this path or URL, the project's store, or one that is open and stays so."""
+    """The store with this path or URL, the project's store, or an open store, which is left open."""
     from gradeline.store import default_store, open_storage  # the client alone needs no store
     from gradeline.store.database import SharedStorage
 
@@ -82,7 +82,7 @@ def open_database_store(store: str | PathLike[str] | Storage | None, mode: Store
 
 
 def _is_there(run: Run) -> Generator[ApiCall[Any], Any, bool]:
-    """Whether the service has the whole run; its content may differ, as after it was labelled there."""
+    """Whether the service has the complete run; its content may differ, for example after it was labelled there."""
     try:
         found = yield get_evaluation(run.id)
     except ApiError as error:
@@ -176,7 +176,7 @@ def _baselines_of(run: Run) -> list[str]:
 
 
 def _environment_mask() -> Mask:
-    """Masks the values of the variables whose names end as that of a secret does, such as OPENAI_API_KEY.
+    """Masks the values of variables whose names end like that of a secret, such as OPENAI_API_KEY.
 
     Not paths: PWD is the working directory, and the file with a secret is not one.
     """

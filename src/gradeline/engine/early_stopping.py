@@ -157,7 +157,7 @@ def obstacle_warning(run: Run) -> str | None:
 
 
 def include_all_cases(run: Run) -> Run:
-    """The run with the cases that an early stop left out: no look decides it any more.
+    """The run with the cases that an early stop left out: no look decides it from then on.
 
     `ConfigError` for a run that grades the responses of another: it has no cases to ask.
     """
@@ -174,7 +174,7 @@ def include_all_cases(run: Run) -> Run:
 def plan_looks(storage: Storage, run: Run, digests: Mapping[str, str]) -> Run:
     """A new run that `stops_early` with the looks at it; ``digests`` are those of its cases.
 
-    Where something is against an early end, the run says so and asks all its cases. `ConfigError` where its baseline
+    If something prevents an early end, the run reports it and runs all its cases. `ConfigError` where its baseline
     cannot be compared with at all.
     """
     gates = _watched(run)

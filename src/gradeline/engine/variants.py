@@ -18,7 +18,7 @@ VARIANT = "--variant"
 
 
 class SuiteCheck(NamedTuple):
-    """What is wrong with a suite that could be read, and what a person should know of it."""
+    """The faults and warnings of a suite that could be read."""
 
     problems: list[SuiteProblem]
     warnings: list[str]

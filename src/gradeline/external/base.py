@@ -43,7 +43,7 @@ class ExternalGrader(DeclaredGrader[C]):
     caveats: ClassVar[tuple[str, ...]] = ()
     local_chars = 2 * LINEAR_CHARS  # another process grades them
     judges: tuple[str, ...] = ()
-    """None: a program or a server is no model, and needs no calibration."""
+    """None: a program or a server is not a model, and needs no calibration."""
     variables: ClassVar[str]
     """The option whose values may have ``${NAME}``."""
 

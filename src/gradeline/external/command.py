@@ -298,7 +298,7 @@ class _Programs:
 
 
 def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are no secret: neither their name nor the URL in them says so."""
+    """The variables that are not secrets, by their name and the URL in them."""
     return {
         name: value
         for name, value in environment.items()

@@ -79,7 +79,7 @@ def _github(variables: Mapping[str, str]) -> CiEnvironment:
             base_commit=_text(event, "pull_request", "base", "sha"),
             base_branch=_text(event, "pull_request", "base", "ref"),
             change=number,
-            # a fork that was deleted has no repository any more
+            # a deleted fork has no repository
             from_fork=_text(event, "pull_request", "head", "repo", "full_name") != base,
         )
     queued = _text(event, "merge_group", "base_ref")

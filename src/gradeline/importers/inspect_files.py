@@ -59,7 +59,7 @@ class InspectLog(Protocol):
 
     @property
     def cut_off(self) -> str | None:
-        """What is missing at the end of the file; None if it is whole."""
+        """What is missing at the end of the file; None if it is complete."""
 
     def samples(self) -> Iterator[PlacedSample | UnreadableSample]:
         """The samples, by epoch and in the order of the dataset."""
@@ -84,11 +84,11 @@ class _SampleEntry(NamedTuple):
     id: str
     epoch: int
     prefix: str | None
-    """What the names of a chunked sample begin with."""
+    """The prefix of the names of a chunked sample."""
 
 
 class EvalFile:
-    """A log as a ZIP archive. That of a run that was killed has no header, and maybe no directory."""
+    """A log as a ZIP archive. The log of a killed run has no header, and may have no directory."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -207,7 +207,7 @@ class _ChunkedSample:
 
 
 class JsonFile:
-    """A log as a JSON document. It is in memory as it was written, and its samples are parsed one at a time."""
+    """A log as a JSON document. It is kept in memory as text, and its samples are parsed one at a time."""
 
     cut_off = None
 

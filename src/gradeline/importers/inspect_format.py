@@ -131,7 +131,7 @@ class LoggedDataset(Struct, frozen=True):
 
 
 class LoggedSpec(Struct, frozen=True):
-    """What was evaluated."""
+    """The task that was evaluated."""
 
     task: str
     model: str = "unknown"
@@ -161,7 +161,7 @@ class LogHeader(Struct, frozen=True):
 
 
 class LogStart(Struct, frozen=True):
-    """What the log of a run begins with."""
+    """The start of a log, written when the run begins."""
 
     eval: LoggedSpec
 
@@ -177,7 +177,7 @@ class LogDocument(Struct, frozen=True):
 
 
 def decode(raw: bytes | Raw | memoryview, kind: type[T]) -> T:
-    """Read a part of a log; `DataError` says what is wrong with it.
+    """Read a part of a log; `DataError` names the fault.
 
     NaN becomes null; the infinite numbers become strings.
     """

@@ -1,4 +1,4 @@
-"""Logs of Inspect: each becomes a run, and the cases and responses of them a suite that grades them again."""
+"""Logs of Inspect: each becomes a run, and their cases and responses become a suite that grades them again."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from gradeline.model import Sample, clean_data, clean_text
 from gradeline.report.inspect_log import HEADER, START
 
 _DOCUMENT = re.compile(r'\{\s*+"version"\s*+:\s*+\d++\s*+,\s*+"status"\s*+:\s*+"\w++"\s*+,\s*+"eval"\s*+:\s*+\{')
-"""How Inspect begins a JSON log, which may be too large for detection to parse it."""
+"""The start of a JSON log, which may be too large for detection to parse."""
 _KEYS = frozenset({"version", "status", "eval"})
 _MAX_LOGS = 1_000
 _LOOKED_AT = 20
-"""JSON files of a folder that detection opens."""
+"""Maximum number of JSON files in a folder that detection opens."""
 
 
 def matches(source: Source) -> bool:
@@ -66,7 +66,7 @@ def read(source: Source, options: ImportOptions, output: ImportOutput) -> None:
 
 
 class _OpenLog(NamedTuple):
-    """An open log, and what the ids of its cases begin with."""
+    """An open log, and the prefix of the ids of its cases."""
 
     file: InspectLog
     prefix: str
@@ -151,7 +151,7 @@ class _LogImport:
         )
 
     def _target(self) -> dict[str, Any]:
-        """What the run's target shows: arguments are left out, as they may contain secrets."""
+        """The target of the run. Arguments are left out, because they may contain secrets."""
         spec = self.spec
         revision = spec.revision or {}
         found = {
@@ -280,7 +280,7 @@ class _Suite:
 
 
 def _case(sample: Sample) -> dict[str, object]:
-    """The case as a line of a dataset, without what is not set."""
+    """The case as a line of a dataset, without empty fields."""
     data = msgspec.to_builtins(sample)
     return {key: value for key, value in data.items() if key != "schema" and value not in (None, {}, [])}
 

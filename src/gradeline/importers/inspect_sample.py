@@ -38,7 +38,7 @@ _MAX_SECONDS = 1e9
 
 
 class ImportedSample(NamedTuple):
-    """What a sample becomes, and the items of it that are only similar: each with what it became and how it differs."""
+    """The result for a sample, and its approximated items: each with what it became and how it differs."""
 
     case: Sample
     response: Response
@@ -61,7 +61,7 @@ class _ExportedResponse(Struct, frozen=True):
 
 
 class _Extras(NamedTuple):
-    """What an exported log keeps of a record that Inspect has no field for."""
+    """The parts of a record for which Inspect has no field, as an exported log keeps them."""
 
     case: Mapping[str, Any]
     response: _ExportedResponse
@@ -167,7 +167,7 @@ class _Import:
         return ErrorInfo(kind, message, exported.fault, _clean(error.traceback or None))
 
     def _trajectory(self) -> Trajectory | None:
-        """None without a message of the model: then it is unknown what it did."""
+        """The trajectory; None without a message of the model, because its actions are then unknown."""
         messages = [part for message in self._logged.messages for part in self._messages(message)]
         if not any(message.role == "assistant" for message in messages):
             return None
@@ -237,7 +237,7 @@ class _Import:
 
 
 class _Attachments:
-    """Long texts, which a log has once; what refers to one is the whole of a string."""
+    """Long texts, which a log stores once; a reference to one is always a whole string."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts

@@ -59,7 +59,7 @@ class ScoreColumns:
         }
 
     def skipped(self) -> dict[str, Grade]:
-        """The grades of a call that failed."""
+        """The grades of a failed call."""
         return {name: skipped_grade(grader.kind, grader.fingerprint) for name, grader in self.graders.items()}
 
     def report(self, place: str, scores: Mapping[str, LoggedScore], report: ImportReport) -> None:
@@ -169,7 +169,7 @@ def _stated_pass(score: LoggedScore, number: float | None) -> bool | None:
 
 
 def _metadata(score: LoggedScore, limit: LoggedLimit | None) -> dict[str, Any]:
-    """What a grade keeps of a score. The scorer's own metadata is nested: in a grade's some keys have a meaning."""
+    """The metadata of a grade. The scorer's own is nested, because some keys of a grade's metadata have a meaning."""
     found = {
         "answer": score.answer,
         "reason": score.reason,
@@ -181,7 +181,7 @@ def _metadata(score: LoggedScore, limit: LoggedLimit | None) -> dict[str, Any]:
 
 
 class ScorerGrader(NamedTuple):
-    """A grader that does what a scorer does, nearly."""
+    """A grader that corresponds to a scorer, and how it differs."""
 
     config: dict[str, Any]
     differs: str

@@ -83,7 +83,7 @@ class ImportedCriterion(NamedTuple):
 
 
 class _Criterion(NamedTuple):
-    """A grader to translate; ``notes`` says what differs."""
+    """A grader to translate; ``notes`` are the differences."""
 
     name: str
     data: Mapping[str, Any]
@@ -115,7 +115,7 @@ class GraderTranslator:
         self._names: set[str] = set()
 
     def add(self, criterion: object, place: str, *notes: str) -> None:
-        """Translate a criterion and report what became of it; ``notes`` say what differs."""
+        """Translate a criterion and report what became of it; ``notes`` are the differences."""
         if not isinstance(criterion, Mapping):
             self._report.not_mapped(place, "grader", f"is not an object: {quote(criterion, 60)}")
             return

@@ -24,7 +24,7 @@ _SYSTEM = frozenset({"system", "developer"})
 
 
 class NotMappedError(ValueError):
-    """An item that gradeline has nothing for; the message says why, and what to do."""
+    """An item without a counterpart in gradeline; the message gives the reason and the remedy."""
 
 
 class TemplateMessage(NamedTuple):

@@ -220,7 +220,7 @@ class _Reader:
         what = item_name("assertion", data.get("type"))
         unknown = sorted(map(str, set(data) - _KEYS))
         if unknown:
-            self._not_mapped(item_name("key", unknown[0]), "is no key of an assertion; it is ignored")
+            self._not_mapped(item_name("key", unknown[0]), "is not a key of an assertion; it is ignored")
         try:
             assertion = self._assertion(data)
             outcome = self._outcome(assertion)
@@ -380,7 +380,9 @@ def _require_known(kind: str) -> None:
     if kind in UNMAPPED:
         raise NoCounterpartError(UNMAPPED[kind])
     near = closest_match(kind, (*TYPES, *SPECIAL_TYPES)) if len(kind) <= _MAX_TYPE else None
-    raise NoCounterpartError(f"is no type of promptfoo; did you mean {near!r}?" if near else "is no type of promptfoo")
+    raise NoCounterpartError(
+        f"is not a type of promptfoo; did you mean {near!r}?" if near else "is not a type of promptfoo"
+    )
 
 
 def _text(data: Mapping[str, object], key: str) -> str | None:

@@ -235,7 +235,7 @@ class _Parser:
         if token.kind == "number" and token.text.isdecimal():
             return int(token.text)
         if token.kind != "string":
-            raise NotTranslatedError("an index that is no literal")
+            raise NotTranslatedError("an index that is not a literal")
         return _string(token.text)
 
     def _list(self, end: str) -> tuple[Node, ...]:

@@ -171,7 +171,7 @@ def step_count(assertion: Assertion, scope: Scope) -> SuiteGrader:  # noqa: ARG0
     if least is None and most is None:
         raise NoCounterpartError("needs min or max")
     if value.get("type") not in (None, "tool") or (value.get("type") is None and value.get("pattern") is not None):
-        raise NoCounterpartError("counts steps that are no tool calls, which a trajectory does not have by type")
+        raise NoCounterpartError("counts steps that are not tool calls, which a trajectory does not have by type")
     if value.get("type") == "tool":
         return _trajectory(False, counts={str(value.get("pattern") or "*"): _range(False, least or 0, most)})
     differs = "a step is a tool call or a message of the agent with text; promptfoo counts spans of a trace"

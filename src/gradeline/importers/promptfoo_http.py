@@ -26,7 +26,7 @@ from gradeline.parsing.json_text import NotJsonError, parse_json
 
 
 class NoTargetError(Exception):
-    """A provider without a counterpart; the message says why, and is empty where nothing can be said."""
+    """A provider without a counterpart; the message gives the reason; it may be empty."""
 
 
 _ARROW = re.compile(
@@ -198,7 +198,7 @@ def _masked(found: re.Match[str]) -> str:
 def response_path(code: str) -> str | None:
     """The JMESPath of a ``transformResponse`` such as ``json.choices[0].message.content``; None for the whole text.
 
-    `NotTranslatedError` for code that is no path.
+    `NotTranslatedError` for code that is not a path.
     """
     if code.startswith(SCHEME):
         raise NotTranslatedError("a file, which an import never executes")

@@ -79,7 +79,7 @@ class _Translator:
     def condition(self, node: Node, *, negated: bool, truthy: bool = False) -> Rule:
         """The rule for a condition. Negation is pushed inside, because a rule on a missing value never holds.
 
-        ``truthy`` says that a value that is no boolean counts as one here.
+        With ``truthy``, a value that is not a boolean counts as one.
         """
         self._rules += 1
         if self._rules > _MAX_RULES:
@@ -98,7 +98,7 @@ class _Translator:
             if not truthy and isinstance(node.callee, Member) and node.callee.name == "match":
                 raise NotTranslatedError("a list of matches, which promptfoo takes for no verdict")
             return self._call(node, negated)
-        raise NotTranslatedError("a value that is no condition")
+        raise NotTranslatedError("a value that is not a condition")
 
     def _require_same_errors(self, first: Node, second: Node) -> None:
         """Of two alternatives the first must not throw where the second holds: a rule would not notice it."""
@@ -339,14 +339,14 @@ class _Translator:
             steps.append(node.name)
             node = node.object
         if not isinstance(node, Name) or node.name not in self._known:
-            raise NotTranslatedError("a value that is no literal")
+            raise NotTranslatedError("a value that is not a literal")
         found: object = self._known[node.name]
         for step in reversed(steps):
             if not isinstance(found, Mapping) or step not in found:
                 raise NotTranslatedError(f"the variable {step!r}, which is not set")
             found = found[step]
         if not isinstance(found, str | int | float | bool):
-            raise NotTranslatedError("a variable that is no text, number or boolean")
+            raise NotTranslatedError("a variable that is not a text, number or boolean")
         return found
 
     def _changed(self, callee: Member) -> str:
@@ -359,7 +359,7 @@ class _Translator:
     def _string(self, node: Node) -> str:
         value = self._value(node)
         if not isinstance(value, str):
-            raise NotTranslatedError("a value that is no text")
+            raise NotTranslatedError("a value that is not a text")
         if is_reference(value):
             raise NotTranslatedError("a text that a rule reads as a reference")
         return value
@@ -367,7 +367,7 @@ class _Translator:
     def _number(self, node: Node) -> float:
         value = self._value(node)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise NotTranslatedError("a value that is no number")
+            raise NotTranslatedError("a value that is not a number")
         return value
 
 

@@ -172,7 +172,7 @@ def _rubric_prompt(written: object, scope: Scope) -> str:
         parts = [part.get("content") for part in written if isinstance(part, Mapping)]
         written = "\n\n".join(part for part in parts if isinstance(part, str))
     if not isinstance(written, str) or not written.strip():
-        raise NoCounterpartError(f"has a rubricPrompt that is no text: {quote(written, 60)}")
+        raise NoCounterpartError(f"has a rubricPrompt that is not a text: {quote(written, 60)}")
     return written
 
 

@@ -66,7 +66,7 @@ class PromptfooPrompt(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The prompt as the text that a provider gets that is no chat model."""
+        """The prompt as the text for a provider that is not a chat model."""
         if isinstance(self.content, str):
             return self.content
         return json.dumps([part._asdict() for part in self.content], ensure_ascii=False)
@@ -241,7 +241,7 @@ def _message(written: Mapping[str, object]) -> ChatPart:
     if isinstance(content, list):
         texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
         if not all(isinstance(text, str) for text in texts):
-            raise ValueError("has a message with parts that are no text, such as images")
+            raise ValueError("has a message with parts that are not text, such as images")
         content = "\n".join(map(str, texts))
     if not isinstance(content, str):
         raise ValueError(f"has a message without text: {quote(dict(written), 60)}")
@@ -338,7 +338,7 @@ class PromptPlan:
         return "".join(self._part(part, own) for part in parse_template(text).parts)
 
     def _is_translated(self, text: str) -> bool:
-        """Whether placeholders say what a template says."""
+        """Whether placeholders can express the template."""
         try:
             return "{{" in self.placeholders(text, {})
         except TemplateError:
@@ -361,7 +361,7 @@ class PromptPlan:
     def _part(self, part: str | Variable, own: Mapping[str, str]) -> str:
         if isinstance(part, str):
             if "{{" in part:
-                raise TemplateError("has braces that are no variable")
+                raise TemplateError("has braces that are not a variable")
             return part.replace("${", "$${")
         if part.is_environment:
             return self._environment(part)

@@ -132,7 +132,7 @@ def components_of(row: Mapping[str, Any]) -> Iterator[VerdictOfAssertion]:
 
 
 def derived_scores(row: Mapping[str, Any]) -> list[str]:
-    """The names of scores that are no metric of an assertion."""
+    """The names of scores that are not metrics of assertions."""
     named = row.get("namedScores")
     metrics = {str(_assertion_of(one).get("metric")) for one in all_components(row)}
     return [str(name) for name in list(named)[:100] if str(name) not in metrics] if isinstance(named, Mapping) else []

@@ -219,7 +219,7 @@ RULES: Mapping[str, Callable[[Assertion, Scope], RuleCheck]] = {
     "icontains-any": contains_list("contains_any", case_sensitive=False),
     "is-html": plain("is_html"),
     "is-json": is_json,
-    "is-refusal": plain("is_refusal", "a blank output is no refusal here; the list of phrases is gradeline's own"),
+    "is-refusal": plain("is_refusal", "a blank output is not a refusal here; the list of phrases is gradeline's own"),
     "is-xml": xml("is_xml"),
     "levenshtein": levenshtein,
     "regex": regex,

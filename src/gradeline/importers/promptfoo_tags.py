@@ -372,7 +372,7 @@ class _Renderer:
             yield self.text(block.otherwise, dict(scope))
         for index, row in enumerate(rows):
             if not isinstance(row, list) or len(row) < len(block.names):
-                raise TemplateError("has a loop with two names over items that are no pairs")
+                raise TemplateError("has a loop with two names over items that are not pairs")
             loop = {
                 "index": index + 1,
                 "index0": index,

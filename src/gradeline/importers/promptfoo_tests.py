@@ -288,7 +288,7 @@ class TestReader:
 
     def _file_value(self, reference: FileReference) -> object:
         if reference.suffix in _MEDIA:
-            raise FileReferenceError(f"{quote(reference.path, 80)} is no text, and inputs are texts")
+            raise FileReferenceError(f"{quote(reference.path, 80)} is not a text, and inputs are texts")
         value = load_value(f"{SCHEME}{reference.path}", self._config.folder)
         return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 

@@ -39,7 +39,7 @@ _MAX_NUMBER = 1e300
 
 
 class NoCounterpartError(ValueError):
-    """An assertion that has no counterpart; the message says why and what to do."""
+    """An assertion that has no counterpart; the message gives the reason and the remedy."""
 
 
 class Assertion(Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ class ScoreGraders(NamedTuple):
 
     @classmethod
     def of(cls, spool: TraceSpool, run: str, tool: str, report: ImportReport) -> ScoreGraders:
-        """The graders of the scores in a run; a score that is no grade is reported once."""
+        """The graders of the scores in a run; a score that is not a grade is reported once."""
         names = spool.score_names(run, MAX_NAMES + 1)
         if len(names) > MAX_NAMES:
             report.not_mapped(

@@ -47,7 +47,7 @@ _MAX_COMMENT = 0xFFFF
 
 
 class MemberError(Exception):
-    """A member cannot be read. The message says why, and what to do."""
+    """A member cannot be read. The message has the reason and the remedy."""
 
 
 class ZipMember(NamedTuple):
@@ -75,7 +75,7 @@ class ZipMembers:
         except OSError as problem:
             raise ConfigError(Problem(str(path), f"cannot be read: {problem.strerror}")) from None
         self.cut_off: str | None = None
-        """What is missing at the end; None if the archive is whole."""
+        """What is missing at the end; None if the archive is complete."""
         try:
             self.members = self._indexed()
         except BaseException:
@@ -387,7 +387,7 @@ class _ZstdUnpacker:
 
 
 def _require_zstd() -> ModuleType:
-    """The module of the standard library, or the same of another package before Python 3.14."""
+    """The module of the standard library, or its backport before Python 3.14."""
     for name in ("compression.zstd", "backports.zstd"):
         with suppress(ImportError):
             return import_module(name)

@@ -178,7 +178,7 @@ def case_checks(options: ChecksConfig, ctx: GradeContext) -> CaseChecks:
 
 def _asked(ctx: GradeContext, check: JudgeCheck) -> GradeContext:
     """The context in which the judge grades one criterion: it is the case's rubric."""
-    criterion = check.judge.replace("{", "{{").replace("}", "}}")  # braces in it are no placeholders
+    criterion = check.judge.replace("{", "{{").replace("}", "}}")  # braces in it are not placeholders
     rubric = _CRITERION.replace("{criterion}", criterion)
     return replace(ctx, sample=replace(ctx.sample, rubric=rubric, rubric_path=None))
 

@@ -38,7 +38,7 @@ _LIMIT = re.compile(r"stopped by the (?P<type>\w+) limit(?: of (?P<limit>[\d.]+)
 _LIMIT_TYPES = frozenset({"context", "time", "working", "message", "token", "turn", "cost", "operator", "custom"})
 
 UNKNOWN = "unknown"
-"""Inspect's word for a stop reason that is unknown."""
+"""Inspect's value for an unknown stop reason."""
 
 _VERSION = 2
 _STATUS = {"completed": "success", "failed": "error", "cancelled": "cancelled", "interrupted": "cancelled"}
@@ -54,7 +54,7 @@ _STOP_REASONS = {
     "content_filter": "content_filter",
 }
 _DATE = (1980, 1, 1, 0, 0, 0)
-"""Of the members: two exports of a run are equal."""
+"""The time of all members, so that two exports of a run are equal."""
 _MAX_NAME = 500
 _SHORT = 1_000
 """Maximum characters of a text in the list of samples."""
@@ -94,7 +94,7 @@ class _ScoreSums:
 
     @property
     def standard_error(self) -> float | None:
-        """As Inspect computes it; None for fewer than two scores."""
+        """The standard error as Inspect computes it; None for fewer than two scores."""
         if self.scored < 2:
             return None
         variance = (self._squares - self._sum**2 / self.scored) / (self.scored - 1)
@@ -299,7 +299,7 @@ def _metadata(case: Sample, response: Response, stop_reason: str, usage: object)
 
 
 def _usage(usage: Usage | None) -> dict[str, float] | None:
-    """Inspect's input tokens are without those from a cache, and its counts are never unknown."""
+    """Inspect counts cached input tokens separately, and has no unknown counts."""
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     cached = usage.cached_tokens
@@ -372,7 +372,7 @@ def _assistant(message: Message, thoughts: list[str]) -> dict[str, Any]:
 
 
 def _call(name: str, arguments: Mapping[str, Any] | None, text: str, ident: str) -> dict[str, Any]:
-    """A tool call; arguments that are not an object are what Inspect calls an error of parsing."""
+    """A tool call; arguments that are not an object are a parse error in Inspect."""
     data = {"id": ident, "function": name, "arguments": arguments or {}, "type": "function"}
     return data if arguments is not None else {**data, "parse_error": text}
 
@@ -398,7 +398,7 @@ def _limit(response: Response) -> dict[str, Any] | None:
 
 
 def score_data(grade: Grade, submission: str | None) -> dict[str, Any]:
-    """A grade as a score: C or I where the score says no more, else the number; NaN without a score."""
+    """A grade as a score: C or I for a plain 1 or 0, else the number; NaN without a score."""
     metadata = dict(grade.metadata)
     data: dict[str, Any] = {"value": nan, "answer": submission, "explanation": grade.rationale, "metadata": metadata}
     if grade.score is not None:

@@ -4,8 +4,8 @@ An upload begins with the run and a digest of all that follows. Each part is one
 stored so far, so that an upload whose sender or server was killed continues after the last part. Until the last part is
 stored and the digest is right, the run is listed as ``running`` without its definition, so that nothing can resume it.
 
-The content is that of a stranger: everything is decoded into the types of a store before a row is written, the secrets
-of this service are masked, and the suite that the run names is dropped, because no one here has checked it.
+The content is untrusted: everything is decoded into the types of a store before a row is written, the secrets
+of this service are masked, and the suite that the run names is dropped, because this service has not checked it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ UPLOAD_STEPS = (_tables,)
 
 
 class UploadRequest(NamedTuple):
-    """The beginning of an upload."""
+    """The request that begins an upload."""
 
     run: Mapping[str, Any]
     """The run as JSON data, as the sender's store has it."""
@@ -105,7 +105,7 @@ class _State(NamedTuple):
 
 
 class _WrongContentError(ServiceError):
-    """The content of a whole upload is not what its digest is of."""
+    """The content of a complete upload does not match its digest."""
 
     def __init__(self) -> None:
         message = (
@@ -116,7 +116,7 @@ class _WrongContentError(ServiceError):
 
 
 class Uploads:
-    """Receives runs; `ServiceError` for what is not a valid run, or is another one than the store has."""
+    """Receives runs; `ServiceError` for an invalid run, or one that differs from that in the store."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class Uploads:
         result.state = self._complete(transaction, run_id, after) if after.received == after.cases else after
 
     def _complete(self, transaction: Transaction, run_id: str, state: _State) -> _State:
-        """Replace the run of the upload by the one that was sent."""
+        """Replace the placeholder of the upload with the run that was sent."""
         if state.so_far != state.digest:
             raise _WrongContentError
         transaction.run("UPDATE runs SET run = ? WHERE id = ?", state.header, run_id)
@@ -265,7 +265,7 @@ class Uploads:
         return state._replace(header=None)
 
     def _own(self, run_id: str, request: UploadRequest) -> RunUpload:
-        """A run that this store has already, from elsewhere than an upload."""
+        """A run that this store already has, but not from an upload."""
         run = self._storage.get_run(run_id)
         if run is not None and run.status in ENDED:
             content = content_of(header_of(run), case_lines(self._database, run_id))
@@ -274,7 +274,7 @@ class Uploads:
         raise _other_content(run_id)
 
     def _remove(self, run_id: str, state: _State) -> bool:
-        """Remove an incomplete upload and its run; False if it was completed or begun again meanwhile."""
+        """Remove an incomplete upload and its run; False if it was completed or begun again in the meantime."""
 
         def disown(transaction: Transaction) -> bool:
             # from here on no part of it is accepted, so that it cannot be completed
@@ -374,7 +374,7 @@ class Uploads:
         return self._secrets.mask_json(line)
 
     def _check_cases(self, run_id: str, cases: Sequence[CaseRows]) -> None:
-        """Refuse a case that is there twice, and a grade without a response."""
+        """Refuse a duplicate case, and a grade without a response."""
         names = [one.case for one in cases]
         if len(set(names)) != len(names):
             raise _invalid("body", "a case is there twice")

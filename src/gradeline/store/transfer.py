@@ -1,6 +1,6 @@
 """The cases of a run as lines of JSON, to copy a run into another store.
 
-A line has everything that is stored of one case: `TransferCase`. The parts of a record are the stored JSON itself, so
+A line has everything that is stored for one case: `TransferCase`. The parts of a record are the stored JSON itself, so
 that a copy has the same bytes. Not copied are replaced responses and the keys by which responses are reused.
 """
 
@@ -50,7 +50,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class TransferLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A person's current verdict on a grade, with what it was about."""
+    """A person's current verdict on a grade, with the grade and response that it is about."""
 
     verdict: Verdict
     score: float | None = None
@@ -84,7 +84,7 @@ class TransferResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class TransferCase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything stored of one case of a run."""
+    """Everything that is stored for one case of a run."""
 
     case: str
     position: int
@@ -95,7 +95,7 @@ class TransferCase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Content(NamedTuple):
-    """What identifies the content of a run."""
+    """The digest and size that identify the content of a run."""
 
     digest: str
     cases: int
@@ -111,7 +111,7 @@ class ContentDigest:
 
     @classmethod
     def of_header(cls, header: object) -> ContentDigest:
-        """Begin with the header as JSON data, however it is spelled."""
+        """Begin with the header as JSON data, however it is formatted."""
         return cls(blake2b(canonical_json(header), digest_size=32).hexdigest())
 
     def add(self, line: bytes) -> None:
@@ -120,7 +120,7 @@ class ContentDigest:
 
 
 def header_of(run: Run) -> dict[str, object]:
-    """The run as JSON data, without what is only about its own store."""
+    """The run as JSON data, without the fields that only concern its own store."""
     header: dict[str, object] = msgspec.json.decode(to_json(msgspec.structs.replace(run, owner=None)))
     return header
 
@@ -204,7 +204,7 @@ class CaseRows(NamedTuple):
 
 
 def read_line(line: bytes, run: str) -> CaseRows:
-    """The rows of a line of `case_lines`; `DataError` for one that is not what a store has."""
+    """The rows of a line of `case_lines`; `DataError` if it is invalid."""
     try:
         read = msgspec.json.decode(line, type=TransferCase)
     except (ValueError, RecursionError) as error:

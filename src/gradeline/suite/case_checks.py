@@ -29,7 +29,7 @@ class ChecksInDataset(NamedTuple):
     """The number of cases that have no checks."""
 
 
-class _Reader:
+class _CheckReader:
     """Collects the checks for one grader."""
 
     def __init__(self, when: Mapping[str, Any] | str | None) -> None:
@@ -61,7 +61,7 @@ def read_checks_of(
     samples: Iterable[Sample], conditions: Sequence[Mapping[str, Any] | str | None]
 ) -> list[ChecksInDataset]:
     """Read the checks of all cases, for graders with these conditions; memory does not grow with their number."""
-    readers = [_Reader(when) for when in conditions]
+    readers = [_CheckReader(when) for when in conditions]
     for sample in samples:
         for reader in readers:
             reader.add(sample)

@@ -22,14 +22,14 @@ class CaseIds:
         self._scheme = scheme
         self._seen = CaseKeySet()
         self._copies: dict[str, int] = {}
-        """Of cases with equal content, how many there are so far."""
+        """Number of cases so far, by content."""
 
     def add(self, key: str) -> bool:
         """Add a case with an id of its own; false if another one has it."""
         return self._seen.add(key)
 
     def name(self, sample: Sample) -> Sample | None:
-        """The case, whose id is its number, under the id that it gets; None if another one has that number."""
+        """The case with an id instead of its number; None if another case has that number as its id."""
         if self._scheme == "number":
             return sample if self._seen.add(sample.case_key) else None
         return replace(sample, id=self._content_id(sample))

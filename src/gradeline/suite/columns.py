@@ -125,7 +125,7 @@ class ColumnMap:
                 found[name] = value
         if metadata and not self._exact:
             own = found.get("metadata", {})
-            # a value that is no mapping is reported as such later
+            # a value that is not a mapping is reported later
             found["metadata"] = {**metadata, **own} if isinstance(own, dict) else own
         return found
 
@@ -138,7 +138,7 @@ class ColumnMap:
 
 
 def column_faults(written: Mapping[str, Any], also: Collection[str] = ()) -> Iterator[Problem]:
-    """What is wrong with ``columns`` as written in a suite, by the path in it; ``also`` are further keys."""
+    """The faults of ``columns`` as written in a suite, by the path in it; ``also`` are further keys."""
     keys = (*CASE_KEYS, *also)
     for key, value in written.items():
         if key not in keys:

@@ -54,7 +54,7 @@ class HubDataset(NamedTuple):
 
     @classmethod
     def parse(cls, written: str) -> HubDataset:
-        """`ValueError` with the form if it is none."""
+        """Read the address of a split; `ValueError` has the expected form."""
         kind, *parts = written.removeprefix(_SCHEME).split("/")
         if kind != "datasets" or len(parts) != 4 or not all(parts):
             raise ValueError(f"expected {_FORM}, got {quote(written)}")
@@ -82,7 +82,7 @@ class HubFiles(NamedTuple):
 
 
 class HubError(ConfigError):
-    """A dataset that the Hub does not give."""
+    """A dataset that cannot be read from the Hub."""
 
 
 class _Listed(msgspec.Struct, frozen=True):
@@ -155,7 +155,7 @@ def _index(cache: Path, dataset: HubDataset) -> Path:
 
 
 def _known_files(cache: Path, dataset: HubDataset) -> HubFiles | None:
-    """The files of a commit if all are in the cache: then the Hub is not asked."""
+    """The files of a commit if all are in the cache; then no request is needed."""
     try:
         listing = msgspec.json.decode(_index(cache, dataset).read_bytes(), type=_Listing)
     except (OSError, msgspec.MsgspecError):
@@ -178,7 +178,7 @@ def _remember(cache: Path, dataset: HubDataset, listing: _Listing) -> None:
 
 
 class _Progress:
-    """Reports a download that takes long, not more often than every two seconds."""
+    """Reports a slow download, at most every two seconds."""
 
     def __init__(self, dataset: HubDataset, listing: _Listing, note: Callable[[str], None]) -> None:
         self._dataset = dataset
@@ -213,7 +213,7 @@ class _Hub:
             found = _json(await self._get(f"{self._api}/revision/{percent(revision, safe='')}", self._no_revision))
             commit = str(found.get("sha")) if isinstance(found, dict) else ""
             if not _COMMIT.fullmatch(commit):
-                raise self._error(f"the Hub named no commit for the revision {quote(revision)}")
+                raise self._error(f"the Hub returned no commit for the revision {quote(revision)}")
         folder = f"{self._dataset.config}/{self._dataset.split}"
         entries = await self._tree(commit, folder)
         if entries is None:
@@ -224,7 +224,7 @@ class _Hub:
         return _Listing(commit, tuple(files))
 
     async def _what_exists(self, commit: str) -> str:
-        """Why a split is not found: the configs or the splits that there are."""
+        """Why a split is not found, with the configs or splits that exist."""
         config, split = self._dataset.config, self._dataset.split
         splits = await self._tree(commit, config)
         if splits is None:
@@ -233,7 +233,7 @@ class _Hub:
         names = _names(splits)
         if f"{_NO_PARTIAL}{split}" in names:
             return (
-                f"the Hub converted only the first part of {quote(split)}; to run that part, name it:"
+                f"the Hub converted only the first part of {quote(split)}; to use that part, write"
                 f" {self._dataset._replace(split=_NO_PARTIAL + split)}"
             )
         return f"no split {quote(split)} in {quote(config)}; {_choices(split, names)}"
@@ -286,7 +286,7 @@ class _Hub:
                 progress(file, done)
         if not _is_whole(partial, file):
             partial.unlink(missing_ok=True)
-            raise self._error(f"{file.path}: what was downloaded has another digest than listed; try again")
+            raise self._error(f"{file.path}: the download does not match its digest; try again")
         with suppress(FileNotFoundError):  # another process was faster
             partial.replace(place)
         return place
@@ -351,7 +351,7 @@ def _listed(entry: Mapping[str, Any]) -> _Listed:
     except msgspec.ValidationError:
         raise HubError(Problem(quote(entry.get("path")), "the Hub listed a file without size or digest")) from None
     if not _FILE.fullmatch(found.name) or not re.fullmatch(r"[0-9a-f]{40,64}", found.sha256 or found.oid):
-        raise HubError(Problem(quote(found.path), "is no Parquet file with a digest"))
+        raise HubError(Problem(quote(found.path), "is not a Parquet file with a digest"))
     return found
 
 

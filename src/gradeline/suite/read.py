@@ -450,7 +450,7 @@ class _SuiteReader:
         return [ChecksInDataset()] * len(specs)
 
     def _check_inputs(self, specs: Sequence[GraderSpec], keys: Sequence[str]) -> None:
-        """Report inputs that are no graders, and graders that are computed from themselves."""
+        """Report inputs that are not graders, and graders that are computed from themselves."""
         inputs = {spec.key: grader_inputs(spec) for spec in specs}
         for key, names in inputs.items():
             for name in names:

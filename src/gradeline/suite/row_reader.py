@@ -70,11 +70,11 @@ class RowReader:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of what was read so far: the bytes of text files, the values of other sources."""
+        """SHA-256 of the data read so far: the bytes of text files, the values of other sources."""
         return self._hash.hexdigest()
 
     def close(self) -> None:
-        """Close the files before their end."""
+        """Close the files early."""
         self._rows.close()
 
     def _numbered(self, rows: Generator[Row, None, None]) -> Generator[Row, None, None]:

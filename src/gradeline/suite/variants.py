@@ -26,7 +26,7 @@ from gradeline.suite.spec import joined_name
 from gradeline.targets.template import placeholders
 
 Fault = tuple[KeyPath, str]
-"""A key path in the data of the file, and what is wrong there."""
+"""A key path in the data of the file, and the fault there."""
 
 MAX_RUNS = 1_000
 """Maximum number of runs that one suite makes."""

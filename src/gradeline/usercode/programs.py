@@ -312,7 +312,7 @@ async def _end(process: asyncio.subprocess.Process, token: str) -> None:
 
     def kill() -> None:
         kill_tree(process.pid)
-        # unlike a worker it is no subreaper, so orphans may have left its subtree
+        # unlike a worker it is not a subreaper, so orphans may have left its subtree
         kill_by_token(token)
 
     if process.returncode is None:

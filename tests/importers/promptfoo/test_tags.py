@@ -87,7 +87,7 @@ def test_other_tags_are_refused(template: str) -> None:
     [
         ("{% for a in name %}x{% endfor %}", "has a loop over 'Ada', which is not a list"),
         ("{% for a in map %}x{% endfor %}", "has a loop over a mapping without two names"),
-        ("{% for a, b in list %}x{% endfor %}", "items that are no pairs"),
+        ("{% for a, b in list %}x{% endfor %}", "items that are not pairs"),
         ("{% for a in many %}{% for b in many %}x{% endfor %}{% endfor %}", "more than 100,000 rounds"),
         ("{% for a in many %}{{long}}{% endfor %}", "more than 5,000,000 characters"),
     ],
