@@ -47,6 +47,8 @@ class HttpGraderConfig(Config, frozen=True, kw_only=True):
 
         if contains_secret(self.url):
             yield Problem("url", "contains a secret; send it in headers, as ${NAME}")
+        if "${" in self.url:
+            yield Problem("url", "variables are replaced in headers only; write the URL, or give it with --set")
         yield from variable_faults(self, "headers")
         try:
             HttpRequest("POST", self.url, self.headers).checked_url()
