@@ -196,7 +196,7 @@ def test_all_faults_of_the_options_at_once() -> None:
     }
     with pytest.raises(ConfigError, match="contains a secret"):
         create("http", {"url": "https://grader.example/x?api_key=12345678"})
-    with pytest.raises(ConfigError, match="config.url: variables are replaced in headers only"):
+    with pytest.raises(ConfigError, match="variables are replaced in headers only"):
         create("http", {"url": "https://${GRADER_HOST}/check"})
 
 
