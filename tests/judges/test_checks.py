@@ -298,6 +298,7 @@ class TestFaults:
             {"any": [{"condition": "length_min", "value": -1}]},
             {"judge": "ok", "metrik": "tone"},
             {**CONTAINS, "metrics": "tone"},
+            {"all": [{**CONTAINS, "metric": "tone"}]},
         ]
         found = self.faults(tmp_path, checks)
         assert [fault.partition(": ")[2].partition(": ")[0] for fault in found] == [
@@ -310,11 +311,13 @@ class TestFaults:
             "checks[6].any[0].value",
             "checks[7].metrik",
             "checks[8].metrics",
+            "checks[9].all[0].metric",
         ]
         assert all(fault.startswith("cases.jsonl:2") for fault in found)
         assert "did you mean 'contains'?" in found[0]
         assert "did you mean 'weight'?" in found[3]
-        assert all("did you mean 'metric'?" in fault for fault in found[7:])
+        assert all("did you mean 'metric'?" in fault for fault in found[7:9])
+        assert "only a whole check has a metric" in found[9]
 
     @pytest.mark.parametrize(
         ("checks", "message"),

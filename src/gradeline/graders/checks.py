@@ -78,7 +78,7 @@ def read_checks(data: object, path: str, problems: list[Problem]) -> list[CaseCh
         return []
     known = len(problems)
     found = [_read_check(item, f"{path}[{index}]", problems) for index, item in enumerate(data)]
-    problems[known:] = map(_with_metric, problems[known:])
+    problems[known:] = [_with_metric(problem, path) for problem in problems[known:]]
     checks = [check for check in found if check is not None]
     if checks and len(problems) == known and not sum(check.part.weight for check in checks):
         problems.append(Problem(path, "all weights are 0: set a weight above 0 for at least one check"))
@@ -113,12 +113,15 @@ def _read_check(item: object, path: str, problems: list[Problem]) -> CaseCheck |
     return CaseCheck(path, reading.options, metric)
 
 
-def _with_metric(problem: Problem) -> Problem:
-    """A fault that suggests ``metric``, which checks have besides the options of their rule or criterion."""
-    path, _, key = problem.path.rpartition(".")
-    if problem.message.startswith("unknown option") and path.endswith("]") and closest_match(key, ("metric",)):
+def _with_metric(problem: Problem, checks: str) -> Problem:
+    """A fault that suggests ``metric``, which checks have in addition to the options of their rule or criterion."""
+    place, _, key = problem.path.rpartition(".")
+    if not problem.message.startswith("unknown option") or not closest_match(key, ("metric",)):
+        return problem
+    if "." not in place.removeprefix(checks):
         return problem._replace(message="unknown option; did you mean 'metric'?")
-    return problem
+    message = "unknown option: only a whole check has a metric, not a rule inside it"
+    return problem._replace(message=message) if key == "metric" else problem
 
 
 def _plain_rule(item: Mapping[Any, Any]) -> Rule | None:
