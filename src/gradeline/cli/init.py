@@ -70,8 +70,8 @@ def init(folder: Path, kind: str | None, forge: str | None, force: bool, **optio
     """
     from gradeline.cli.starter.creation import create_suite
 
-    given = {name: value for name, value in options.items() if value is not None}
-    _report(create_suite(folder, kind, forge, given, force=force))
+    values = {name: value for name, value in options.items() if value is not None}
+    _report(create_suite(folder, kind, forge, values, force=force))
 
 
 @click.command()

@@ -38,7 +38,7 @@ class NewSuite(NamedTuple):
 
 
 def create_suite(
-    folder: Path, kind: str | None, forge: str | None, given: Mapping[str, str], *, force: bool
+    folder: Path, kind: str | None, forge: str | None, values: Mapping[str, str], *, force: bool
 ) -> NewSuite:
     """Write a suite for the agent that the options describe; without options, ask for it in a terminal."""
     if folder.exists() and not folder.is_dir():
@@ -47,8 +47,8 @@ def create_suite(
         raise ConfigError(Problem(repr(str(folder)), "contains a control character; choose another folder"))
     repository = repository_of(folder)
     root = repository or folder
-    if kind or given or not _in_terminal():
-        choice = agent_choice(kind, given, folder)
+    if kind or values or not _in_terminal():
+        choice = agent_choice(kind, values, folder)
     else:
         if not force:
             _refuse_existing(folder / name for name in (*ALWAYS, SCHEMA))

@@ -16,40 +16,40 @@ from gradeline.errors import ConfigError, Problem
 _CARD = "/.well-known/agent-card.json"
 
 
-def agent_choice(kind: str | None, given: Mapping[str, str], folder: Path) -> AgentChoice:
+def agent_choice(kind: str | None, values: Mapping[str, str], folder: Path) -> AgentChoice:
     """The agent that these options describe, for a suite in ``folder``; `ConfigError` lists all faults.
 
     Without a kind, it is the first kind that takes all the options.
     """
-    kind = kind or _implied_kind(given)
+    kind = kind or _implied_kind(values)
     problems = [
         Problem(f"--{name}", f"is not an option of --target {kind}, only of {_kinds_with(name)}")
-        for name in given
+        for name in values
         if name not in KINDS[kind].options
     ]
-    if {"url", "command"} <= given.keys() and {"url", "command"} <= set(KINDS[kind].options):
+    if {"url", "command"} <= values.keys() and {"url", "command"} <= set(KINDS[kind].options):
         problems.append(Problem("--command", "conflicts with --url; keep one of them"))
-    if kind == "mcp" and not {"url", "command"} & given.keys():
+    if kind == "mcp" and not {"url", "command"} & values.keys():
         example = "is for your own server; add --url or --command"
-        problems.extend(Problem(f"--{name}", example) for name in ("tool", "argument") if name in given)
+        problems.extend(Problem(f"--{name}", example) for name in ("tool", "argument") if name in values)
     choice = AgentChoice(kind)
-    for name, text in given.items():
+    for name, text in values.items():
         try:
             choice = _APPLY[name](choice, _printable(text), folder)
         except ValueError as error:
             problems.append(Problem(f"--{name}", str(error)))
-    if kind == "langgraph" and "function" in given and "--function" not in {problem.path for problem in problems}:
-        problems.extend(_import_problems(given["function"]))
+    if kind == "langgraph" and "function" in values and "--function" not in {problem.path for problem in problems}:
+        problems.extend(_import_problems(values["function"]))
     if problems:
         raise ConfigError(problems)
     return choice
 
 
-def _implied_kind(given: Mapping[str, str]) -> str:
+def _implied_kind(values: Mapping[str, str]) -> str:
     for kind, one in KINDS.items():
-        if given.keys() <= set(one.options):
+        if values.keys() <= set(one.options):
             return kind
-    names = " and ".join(f"--{name}" for name in given)
+    names = " and ".join(f"--{name}" for name in values)
     raise ConfigError(Problem(names, "no kind of agent takes all these options; choose the kind with --target"))
 
 

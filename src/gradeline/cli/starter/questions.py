@@ -42,14 +42,14 @@ def ask_for_agent(folder: Path) -> AgentChoice:
     for kind, one in KINDS.items():
         click.echo(f"  {kind:{width}}  {one.title}")
     kind = click.prompt("Agent", type=click.Choice(list(KINDS)), default="python", show_choices=False)
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, question in _QUESTIONS.get(kind, {}).items():
-        answer = click.prompt(question, default="", show_default=False, value_proc=_checked(kind, name, given, folder))
+        answer = click.prompt(question, default="", show_default=False, value_proc=_checked(kind, name, values, folder))
         if answer:
-            given[_option(name, answer)] = answer
-        elif kind in _WITH_ADDRESS and not given:
+            values[_option(name, answer)] = answer
+        elif kind in _WITH_ADDRESS and not values:
             break
-    return agent_choice(kind, given, folder)
+    return agent_choice(kind, values, folder)
 
 
 def ask_for_pipeline(default: str) -> str:
@@ -63,12 +63,12 @@ def _option(name: str, answer: str) -> str:
     return "url" if answer.startswith(("http://", "https://")) else "command"
 
 
-def _checked(kind: str, name: str, given: Mapping[str, str], folder: Path) -> Callable[[str], str]:
+def _checked(kind: str, name: str, values: Mapping[str, str], folder: Path) -> Callable[[str], str]:
     def check(text: str) -> str:
         answer = text.strip()
         if answer:
             try:
-                agent_choice(kind, {**given, _option(name, answer): answer}, folder)
+                agent_choice(kind, {**values, _option(name, answer): answer}, folder)
             except ConfigError as error:
                 raise click.UsageError("; ".join(problem.message for problem in error.problems)) from None
         return answer
