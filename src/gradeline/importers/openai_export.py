@@ -21,7 +21,7 @@ from gradeline.model import ErrorInfo, Response, Trajectory, Usage, clean_text, 
 from gradeline.targets.answer_values import read_messages
 
 MAX_FILES = 10_000
-"""Maximum files of a folder that are looked at."""
+"""Maximum number of files in a folder that are read."""
 MAX_GRADERS = 200
 """Maximum graders of an eval and of a run."""
 _HEAD_BYTES = 256 * 1024
@@ -87,7 +87,7 @@ class ExportedRun:
 
 
 class Export:
-    """All of an export. Output items are read again for each use, so memory does not grow with their number."""
+    """A whole export. Output items are read again for each use, so memory does not grow with their number."""
 
     def __init__(self, files: Sequence[Path], report: ImportReport) -> None:
         self.evals: dict[str, ImportedRow] = {}

@@ -128,7 +128,7 @@ class LoggedEvents:
 
     @property
     def sample(self) -> dict[str, Any]:
-        """The sample as in the registry; without it in the log, what the events have of it."""
+        """The sample as in the registry; if the log does not have it, as far as the events do."""
         found = dict(self.events.get("raw_sample", {}))
         found.setdefault("input", self.events.get("sampling", {}).get("prompt"))
         expected = self.events.get("match", {}).get("expected")

@@ -57,7 +57,7 @@ class RegistryEval(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        """What the ids of its samples begin with: the name without the version."""
+        """The prefix of the ids of its samples: the name without the version."""
         return ".".join(self.name.split(".")[:2])
 
 

@@ -48,7 +48,7 @@ class ChatSource(NamedTuple):
 
 
 def chat_source(run: Mapping[str, Any]) -> ChatSource | None:
-    """How a run called its model, None if it called none; `NotMappedError` if gradeline has nothing for it."""
+    """How a run called its model, None if it called none; `NotMappedError` if it has no counterpart."""
     source = run.get("data_source")
     if not isinstance(source, Mapping) or str(source.get("type")) not in _CALLS:
         return None

@@ -188,7 +188,7 @@ def _report_key(place: str, key: str, value: object, report: ImportReport) -> No
         shared = "results are only shared by gradeline push"
         report.mapped(place, key, shared if key == "sharing" else "nothing")
     else:
-        report.not_mapped(place, item_name("key", key), "is not imported; write what it does in the suite")
+        report.not_mapped(place, item_name("key", key), "is not imported; write its counterpart into the suite")
 
 
 _IGNORED_OPTIONS = frozenset(

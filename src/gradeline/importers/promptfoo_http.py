@@ -26,7 +26,7 @@ from gradeline.parsing.json_text import NotJsonError, parse_json
 
 
 class NoTargetError(Exception):
-    """A provider without a counterpart; the message gives the reason; it may be empty."""
+    """A provider without a counterpart; the message is the reason, and may be empty."""
 
 
 _ARROW = re.compile(

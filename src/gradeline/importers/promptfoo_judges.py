@@ -73,7 +73,7 @@ def _embedding(assertion: Assertion, scope: Scope) -> dict[str, object]:
 
 
 def _endpoint(options: object) -> dict[str, object]:
-    """The address of a provider and the variable with its key; a key that is written out is not carried over."""
+    """The base URL of a provider and the variable with its key; a key in the configuration is never copied."""
     if not isinstance(options, Mapping):
         return {}
     names = {"base_url": "apiBaseUrl", "api_key_env": "apiKeyEnvar"}
