@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from time import perf_counter_ns
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import msgspec
 
@@ -18,6 +19,9 @@ from gradeline.model.config import Reading
 MAX_CHECKS = 1_000
 _MAX_NAMED = 10
 _MAX_METRIC = 80
+_MAX_KEPT = 1_024
+_MAX_KEPT_BYTES = 4_000
+"""Lists of checks that are kept as read, and the most bytes that one of them has as JSON."""
 _EXAMPLE = "{condition: contains, value: …} or {judge: …}"
 
 
@@ -35,14 +39,15 @@ class CaseCheck(NamedTuple):
 
     path: str
     part: Rule | JudgeCheck
-    metric: str | None = None
+    metric: str | None
+    name: str
+    """The check in a few words."""
 
-    @property
-    def name(self) -> str:
-        """The check in a few words."""
-        if isinstance(self.part, Rule):
-            return rule_name(self.part)
-        return f"{'not ' if self.part.negate else ''}judge {quote(self.part.judge, 80)}"
+    @classmethod
+    def of(cls, path: str, part: Rule | JudgeCheck, metric: str | None) -> Self:
+        if isinstance(part, Rule):
+            return cls(path, part, metric, rule_name(part))
+        return cls(path, part, metric, f"{'not ' if part.negate else ''}judge {quote(part.judge, 80)}")
 
 
 class CheckResult(NamedTuple):
@@ -99,10 +104,10 @@ def _read_check(item: object, path: str, problems: list[Problem]) -> CaseCheck |
             return None
     part = _plain_rule(item)
     if part is not None:
-        return CaseCheck(path, part, metric)
+        return CaseCheck.of(path, part, metric)
     if "judge" not in item:
         rule = read_rule(item, path, problems)
-        return None if rule is None else CaseCheck(path, rule, metric)
+        return None if rule is None else CaseCheck.of(path, rule, metric)
     reading: Reading[JudgeCheck] = read_struct(JudgeCheck, item, path)
     problems += [*reading.problems, *reading.unknown]
     if reading.options is None or reading.problems or reading.unknown:
@@ -110,7 +115,7 @@ def _read_check(item: object, path: str, problems: list[Problem]) -> CaseCheck |
     if not reading.options.judge.strip():
         problems.append(Problem(f"{path}.judge", "is empty: write the criterion in words"))
         return None
-    return CaseCheck(path, reading.options, metric)
+    return CaseCheck.of(path, reading.options, metric)
 
 
 def _with_metric(problem: Problem, checks: str) -> Problem:
@@ -124,12 +129,18 @@ def _with_metric(problem: Problem, checks: str) -> Problem:
     return problem._replace(message=message) if key == "metric" else problem
 
 
+class _RuleHolder(msgspec.Struct):
+    """For `msgspec.convert`, which remembers how to read a struct, and works it out for each call for a union."""
+
+    rule: AnyRule
+
+
 def _plain_rule(item: Mapping[Any, Any]) -> Rule | None:
     """A rule in its most common form, read on a fast path; None for others, which `read_rule` reads and explains."""
     if "condition" not in item or not all(type(value) is not str or value.isascii() for value in item.values()):
         return None
     try:
-        rule: Rule = msgspec.convert(item, AnyRule)
+        rule: Rule = msgspec.convert({"rule": item}, _RuleHolder).rule
     except (msgspec.ValidationError, RecursionError):
         return None
     return None if getattr(rule, "rules", ()) or next(rule.faults(), None) is not None else rule
@@ -169,11 +180,10 @@ class CaseChecks:
         """The case's own checks; None if it has none. `MissingDataError` if they are faulty."""
         if not ctx.sample.checks:
             return None
-        problems: list[Problem] = []
-        checks = read_checks(ctx.sample.checks, "checks", problems)
+        checks, problems = checks_of_case(ctx.sample.checks)
         if problems:
             raise MissingDataError("; ".join(map(str, problems)))
-        return cls(checks)
+        return checks
 
     @property
     def criteria(self) -> list[tuple[int, JudgeCheck]]:
@@ -188,6 +198,26 @@ class CaseChecks:
             None if measure is None else _rule_result(check, measure, subject)
             for check, measure in zip(self.checks, self._measures, strict=True)
         ]
+
+
+def checks_of_case(data: object) -> tuple[CaseChecks, list[Problem]]:
+    """The checks of a case and their faults. What was read before is not read again: a case is read, then graded."""
+    try:
+        text = msgspec.json.encode(data)
+    except (TypeError, ValueError, RecursionError):  # no JSON data
+        text = b""
+    known = _valid_checks(text) if 0 < len(text) <= _MAX_KEPT_BYTES else None
+    if known is not None:
+        return known, []
+    problems: list[Problem] = []
+    return CaseChecks(read_checks(data, "checks", problems)), problems
+
+
+@lru_cache(_MAX_KEPT)
+def _valid_checks(text: bytes) -> CaseChecks | None:
+    problems: list[Problem] = []
+    checks = CaseChecks(read_checks(msgspec.json.decode(text), "checks", problems))
+    return None if problems else checks
 
 
 def _rule_result(check: CaseCheck, measure: Measure, subject: Subject) -> CheckResult:
@@ -219,10 +249,10 @@ class ChecksFailedError(GraderError):
 def grade_checks(rule: PassRule, results: Sequence[CheckResult]) -> GradeResult:
     """The grade of a case from the results of its checks; `ChecksFailedError` if one that counts has none."""
     counted = [result for result in results if result.check.part.weight or result.check.part.required]
-    broken = next((result for result in counted if result.score is None), None)
+    failed = [result for result in counted if result.outcome is not Outcome.PASS]
+    broken = next((result for result in failed if result.score is None), None)
     if broken is not None:
         raise ChecksFailedError(broken, results)
-    failed = [result for result in counted if result.outcome is not Outcome.PASS]
     fatal = any(result.check.part.required for result in failed)
     score = 0.0 if fatal else _share(results)
     passed = not fatal and _passes(rule, score, len(counted) - len(failed), len(counted))
@@ -231,8 +261,10 @@ def grade_checks(rule: PassRule, results: Sequence[CheckResult]) -> GradeResult:
 
 
 def _share(results: Sequence[CheckResult]) -> float:
-    total = sum(result.check.part.weight for result in results)
-    credit = sum(result.check.part.weight * (result.score or 0.0) for result in results)
+    total = credit = 0.0
+    for check, _, score, *_ in results:
+        total += check.part.weight
+        credit += check.part.weight * (score or 0.0)
     return min(1.0, credit / total)
 
 

@@ -65,14 +65,20 @@ def plain_scalar(value: Any) -> Any:
 
 
 def _is_plain(data: dict[str, Any]) -> bool:
-    """A quick check for the usual case: finite numbers, strings and lists of them."""
+    """A quick check for the usual case: finite numbers, strings, and lists of them or of mappings of them."""
     for value in data.values():
         kind = type(value)
         if kind in _PLAIN or (kind is float and isfinite(value)):
             continue
-        if kind is not list or not _PLAIN.issuperset(map(type, value)):
+        if kind is not list or not (_PLAIN.issuperset(map(type, value)) or all(map(_has_plain_values, value))):
             return False
     return True
+
+
+def _has_plain_values(value: object) -> bool:
+    if type(value) is not dict:
+        return False
+    return all(type(item) in _PLAIN or (type(item) is float and isfinite(item)) for item in value.values())
 
 
 def _plain_metadata(value: Any, path: str, depth: int) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from math import isfinite
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from gradeline.errors import DataError
 
@@ -102,20 +102,32 @@ def _clean(value: object, depth: int) -> object:
     if isinstance(value, Mapping):
         mapping: dict[str, object] = {}
         for key, item in value.items():
+            name = key if _is_plain_ascii(key) else clean_text(str(key)).text
+            if item is None or _is_plain_ascii(item):
+                mapping[name] = item
+                continue
             try:
-                mapping[clean_text(str(key)).text] = _clean(item, depth + 1)
+                mapping[name] = _clean(item, depth + 1)
             except DataError as error:
                 raise _within(f".{key}", error) from None
         return mapping
     if isinstance(value, list | tuple):
         items: list[object] = []
         for index, item in enumerate(value):
+            if _is_plain_ascii(item):
+                items.append(item)
+                continue
             try:
                 items.append(_clean(item, depth + 1))
             except DataError as error:
                 raise _within(f"[{index}]", error) from None
         return items
     raise DataError(f"{quote(value)} is a {type(value).__name__}; use strings, numbers, true/false, lists and mappings")
+
+
+def _is_plain_ascii(value: object) -> TypeGuard[str]:
+    """True for a string that needs no cleaning, which most are."""
+    return type(value) is str and value.isascii() and "\0" not in value
 
 
 def _within(step: str, error: DataError) -> DataError:

@@ -47,7 +47,9 @@ class _CheckReader:
             except GraderError:
                 return  # the grade of this case is that error
         self._counts[not sample.checks] += 1
-        if sample.checks and len(self._metrics) <= MAX_METRICS:
+        if not sample.checks:
+            return
+        if len(self._metrics) <= MAX_METRICS:
             self._metrics.update(dict.fromkeys(metrics_of(sample.checks)))
         if self._judged is None and has_judge(sample.checks):
             self._judged = sample.case_key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradeline.errors import ConfigError, Problem
+from gradeline.graders.checks import checks_of_case
 from gradeline.model import Sample, clean_text, quote, read_struct
 from gradeline.model.text import scalar_text
 from gradeline.suite.case_ids import CaseIds
@@ -98,30 +100,41 @@ def _new(row: Row, sample: Sample, ids: CaseIds, *, named: bool) -> Sample:
 
 
 class _PlainRow(msgspec.Struct, forbid_unknown_fields=True):
-    """The most common form of a row: strings only."""
+    """The most common form of a row: strings, and checks."""
 
     id: int | str
     input: str
     ground_truth: str | None = None
     tags: tuple[str, ...] = ()
     cluster: str | None = None
+    checks: list[Any] | msgspec.UnsetType = UNSET
 
 
 _decode_plain = msgspec.json.Decoder(_PlainRow).decode
 _PLAIN_BYTES = 100_000
+_MOST_BRACKETS = 100
+"""More of them may be nested too deeply."""
+_LONG_NUMBER = re.compile(rb"\d{1000}")
+
+
+def needs_cleaning(line: bytes) -> bool:
+    """Whether JSON may contain what cannot be stored: NUL, deep nesting, integers of thousands of digits."""
+    if b"\\u0000" in line or b"\0" in line or line.count(b"[") + line.count(b"{") > _MOST_BRACKETS:
+        return True
+    return len(line) > 1_000 and _LONG_NUMBER.search(line) is not None
 
 
 def plain_sample(line: bytes) -> Sample | None:
     """The sample of a line of JSON in the most common form; None for other forms, which `read_sample` reads."""
-    if len(line) > _PLAIN_BYTES or b"\\u0000" in line or b"\0" in line:
+    if len(line) > _PLAIN_BYTES or needs_cleaning(line):
         return None
     try:
         row = _decode_plain(line)
     except (ValueError, RecursionError):
         return None
-    if not row.input or row.id == "":
+    if not row.input or row.id == "" or (row.checks is not UNSET and (not row.checks or checks_of_case(row.checks)[1])):
         return None
-    return Sample(row.id, row.input, row.ground_truth, tags=row.tags, cluster=row.cluster or None)
+    return Sample(row.id, row.input, row.ground_truth, tags=row.tags, cluster=row.cluster or None, checks=row.checks)
 
 
 def _check(values: dict[str, Any], needs_input: bool) -> tuple[CaseEntry | None, list[Problem]]:

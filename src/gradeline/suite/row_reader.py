@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gradeline.errors import DataError, Problem
 from gradeline.model import canonical_json, clean_data, quote
 from gradeline.parsing.json_text import NotJsonError, parse_json
-from gradeline.suite.cases import DatasetError, Row, plain_sample
+from gradeline.suite.cases import DatasetError, Row, needs_cleaning, plain_sample
 from gradeline.suite.columns import ColumnMap
 from gradeline.suite.document import read_document
 from gradeline.suite.letta_dialects import CASE_VARIABLES, key_names
@@ -169,7 +169,7 @@ class RowReader:
                 continue
             text = decode(line, position_of(())).strip()
             if text:
-                yield _parse_row(text, index, position_of)
+                yield _parse_row(text, index, position_of, clean=needs_cleaning(line))
                 index += 1
 
     def _read_csv(self, path: Path) -> Generator[Row, None, None]:
@@ -252,13 +252,14 @@ class RowReader:
             self.warnings.append(Problem(problem.file, "more such rows are not listed"))
 
 
-def _parse_row(text: str, index: int, position_of: PositionOf) -> Row:
+def _parse_row(text: str, index: int, position_of: PositionOf, *, clean: bool = True) -> Row:
     row = Row(index, None, (), position_of)
     try:
         data = parse_json(text)
     except NotJsonError as error:
         raise DatasetError(row.problem(f"not JSON: {error}, got {quote(text)}")) from None
-    return _clean(replace(row, data=data), measure=len(text) > MAX_TEXT)
+    row = replace(row, data=data)
+    return _clean(row, measure=len(text) > MAX_TEXT) if clean or len(text) > MAX_TEXT else row
 
 
 def _clean(row: Row, *, measure: bool = True) -> Row:
