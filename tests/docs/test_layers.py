@@ -1,9 +1,11 @@
-"""The layers: CONTRIBUTING.md draws what pyproject.toml enforces, and both name every package."""
+"""The layers: CONTRIBUTING.md draws what pyproject.toml enforces, and both name every package; names of classes."""
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,3 +39,12 @@ def test_the_table_describes_every_package() -> None:
         name for row in re.findall(r"^\| (`.*?) \|", SECTION, re.MULTILINE) for name in re.findall("`(.+?)`", row)
     ]
     assert sorted(described) == sorted(set().union(*enforced_bands()))
+
+
+def test_no_two_modules_have_a_class_of_the_same_name() -> None:
+    modules: dict[str, list[str]] = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                modules[node.name].append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for name, paths in modules.items() if len(paths) > 1} == {}

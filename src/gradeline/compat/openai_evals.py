@@ -33,11 +33,11 @@ Operation = Literal["eq", "ne", "like", "ilike"]
 OPERATIONS: tuple[str, ...] = get_args(Operation)
 
 
-class TemplateError(ValueError):
+class EvalTemplateError(ValueError):
     """A template that is not supported; the message says why."""
 
 
-class Variable(NamedTuple):
+class EvalVariable(NamedTuple):
     """A value that a template inserts, such as ``{{ item.answer }}``."""
 
     namespace: str
@@ -48,56 +48,56 @@ class Variable(NamedTuple):
         return self.namespace + "".join(steps)
 
 
-Template = Sequence[str | Variable]
+Template = Sequence[str | EvalVariable]
 Namespaces = Mapping[str, object]
 
 
 def parse_template(text: str) -> Template:
-    """The literal parts and the variables of a template; `TemplateError` for expressions, filters and statements."""
+    """The text and the variables of a template; `EvalTemplateError` for expressions, filters and statements."""
     if len(text) > MAX_TEMPLATE:
-        raise TemplateError(f"has {len(text):,} characters; at most {MAX_TEMPLATE:,} are read")
+        raise EvalTemplateError(f"has {len(text):,} characters; at most {MAX_TEMPLATE:,} are read")
     if _OTHER_TAG.search(text):
-        raise TemplateError("has statements or comments ({% … %}); only variables are supported")
-    pieces: list[str | Variable] = []
+        raise EvalTemplateError("has statements or comments ({% … %}); only variables are supported")
+    pieces: list[str | EvalVariable] = []
     at = 0
     for count, tag in enumerate(_TAG.finditer(text)):
         if count >= _MAX_VARIABLES:
-            raise TemplateError(f"has more than {_MAX_VARIABLES} variables")
+            raise EvalTemplateError(f"has more than {_MAX_VARIABLES} variables")
         pieces += [text[at : tag.start()], parse_variable(tag[1].strip())]
         at = tag.end()
     return [piece for piece in (*pieces, text[at:]) if piece != ""]
 
 
-def parse_variable(text: str) -> Variable:
-    """A variable such as ``item.answers[0]``; `TemplateError` for anything else."""
+def parse_variable(text: str) -> EvalVariable:
+    """A variable such as ``item.answers[0]``; `EvalTemplateError` for anything else."""
     name = next((name for name in _NAMESPACES if text.startswith(name)), None)
     if name is None:
-        raise TemplateError(f"{quote(text, 80)} is neither item.NAME nor sample.NAME")
+        raise EvalTemplateError(f"{quote(text, 80)} is neither item.NAME nor sample.NAME")
     path: list[str | int] = []
     at = len(name)
     while at < len(text):
         step = _STEP.match(text, at)
         if step is None:
-            raise TemplateError(f"{quote(text, 80)} is not a plain path; filters and expressions are not supported")
+            raise EvalTemplateError(f"{quote(text, 80)} is not a plain path; filters and expressions are not supported")
         path.append(int(step[2]) if step[2] else next(part for part in step.groups() if part is not None))
         at = step.end()
         if len(path) > _MAX_STEPS:
-            raise TemplateError(f"{quote(text, 80)} is nested more than {_MAX_STEPS} levels deep")
-    return Variable(name, tuple(path))
+            raise EvalTemplateError(f"{quote(text, 80)} is nested more than {_MAX_STEPS} levels deep")
+    return EvalVariable(name, tuple(path))
 
 
-def whole_variable(template: Template) -> Variable | None:
+def whole_variable(template: Template) -> EvalVariable | None:
     """The variable that is all of a template; None for other templates."""
     (only,) = template if len(template) == 1 else (None,)
-    return only if isinstance(only, Variable) else None
+    return only if isinstance(only, EvalVariable) else None
 
 
-def variables_of(template: Template) -> list[Variable]:
+def variables_of(template: Template) -> list[EvalVariable]:
     """The variables of a template, in order."""
-    return [piece for piece in template if isinstance(piece, Variable)]
+    return [piece for piece in template if isinstance(piece, EvalVariable)]
 
 
-def value_of(variable: Variable, namespaces: Namespaces) -> object:
+def value_of(variable: EvalVariable, namespaces: Namespaces) -> object:
     """The value of a variable; `MissingDataError` if there is none, or null."""
     value = namespaces.get(variable.namespace)
     for step in variable.path:

@@ -22,7 +22,7 @@ _WORDS = {"yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 _GRADER_ROLE = "grader"
 
 
-class ScoreColumn(NamedTuple):
+class ScorerColumn(NamedTuple):
     """Where a grade comes from: a scorer, and the key of its scores if they are mappings."""
 
     scorer: str
@@ -45,7 +45,7 @@ class ScoreColumns:
             if len(keys) + sum(map(len, keys.values())) <= 2 * MAX_COLUMNS:
                 _add_keys(keys, sample.scores or {})
         # an unscored sample has no keys, so it does not add a column to a scorer of mappings
-        self._columns = [ScoreColumn(scorer, key) for scorer, found in keys.items() for key in (found or (None,))]
+        self._columns = [ScorerColumn(scorer, key) for scorer, found in keys.items() for key in (found or (None,))]
         self.left_out = self._columns[MAX_COLUMNS:]
         del self._columns[MAX_COLUMNS:]
         scorers = {one.name: one for one in spec.scorers or ()}
@@ -85,7 +85,7 @@ def _add_keys(keys: dict[str, dict[str | None, None]], scores: Mapping[str, Logg
             found[None] = None
 
 
-def _grader(column: ScoreColumn, scorer: LoggedScorer | None, spec: LoggedSpec) -> RunGrader:
+def _grader(column: ScorerColumn, scorer: LoggedScorer | None, spec: LoggedSpec) -> RunGrader:
     options = clean_data((None if scorer is None else scorer.options) or {}, "eval.scorers")
     return imported_grader("inspect", column.name, options, judges=_judges(options, spec))
 
@@ -143,7 +143,7 @@ def _float(value: float | str) -> float | None:
     return number if isfinite(number) else None
 
 
-def _grade(grader: RunGrader, score: LoggedScore | None, column: ScoreColumn, limit: LoggedLimit | None) -> Grade:
+def _grade(grader: RunGrader, score: LoggedScore | None, column: ScorerColumn, limit: LoggedLimit | None) -> Grade:
     if score is None:
         return imported_grade(grader, None, missing=f"the sample has no score of {quote(column.scorer, 60)}")
     if score.reason == NOT_APPLICABLE and score.value is None:

@@ -17,9 +17,9 @@ from typing import Any
 
 from gradeline.compat.openai_evals import (
     DERIVED,
+    EvalVariable,
     Namespaces,
     Template,
-    Variable,
     render,
     text_of,
     value_of,
@@ -153,10 +153,10 @@ class HostedImport:
                 self._report.not_mapped(run.place, item_name("run", run.name), why)
         return runs
 
-    def _answer_in_items(self) -> Variable | None:
+    def _answer_in_items(self) -> EvalVariable | None:
         """The part of the items that was graded, where the export has no samples."""
         criteria = [one for one in self._eval.get("testing_criteria") or () if isinstance(one, Mapping)]
-        found: Counter[Variable] = Counter()
+        found: Counter[EvalVariable] = Counter()
         for criterion in criteria:
             with suppress(NotMappedError):
                 variable = whole_variable(read_template(criterion.get("input")))
@@ -165,7 +165,7 @@ class HostedImport:
         item = next((item.item for run in self._runs for item in self._export.items_of(run)), {})
         if not found:
             keys = [key for key, value in item.items() if isinstance(value, str) and _is_answer(str(key))]
-            found.update(Variable("item", (key,)) for key in keys[:1])
+            found.update(EvalVariable("item", (key,)) for key in keys[:1])
         if not found or not item:
             return None
         (answer, _), *_ = found.most_common(1)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
-from gradeline.compat.openai_evals import OPERATIONS, Template, Variable, variables_of, whole_variable
+from gradeline.compat.openai_evals import OPERATIONS, EvalVariable, Template, variables_of, whole_variable
 from gradeline.errors import ConfigError
 from gradeline.graders import create
 from gradeline.graders.case_values import is_reference
@@ -99,15 +99,15 @@ class GraderTranslator:
     graded answers that are in its items.
     """
 
-    def __init__(self, report: ImportReport, answer: Variable = OUTPUT_TEXT) -> None:
+    def __init__(self, report: ImportReport, answer: EvalVariable = OUTPUT_TEXT) -> None:
         self.graders: dict[str, Config] = {}
         """The graders of the suite."""
         self.code: dict[str, str] = {}
         """The files that they need, by path."""
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, EvalVariable] = {}
         """The variables of rubrics that each case must have."""
         self.derived = DerivedValues()
-        self.references: list[Variable] = []
+        self.references: list[EvalVariable] = []
         """The variables of expected values, in order."""
         self._report = report
         self._answer = answer

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 from gradeline.compat.openai_evals import (
     DERIVED,
+    EvalTemplateError,
+    EvalVariable,
     Template,
-    TemplateError,
-    Variable,
     parse_template,
     variables_of,
 )
 from gradeline.model import quote
 
-OUTPUT_TEXT = Variable("sample", ("output_text",))
+OUTPUT_TEXT = EvalVariable("sample", ("output_text",))
 
 _BRACE = re.compile(r"([{}])")
 _NOT_A_NAME = re.compile(r"\W+")
@@ -39,8 +39,8 @@ class JudgePrompt(NamedTuple):
 
     system: str | None
     text: str
-    variables: Mapping[str, Variable]
-    judged: Variable | None
+    variables: Mapping[str, EvalVariable]
+    judged: EvalVariable | None
     sections: bool
     """Whether several messages became sections of one prompt."""
 
@@ -59,7 +59,7 @@ def read_template(text: object) -> Template:
         raise NotMappedError(f"{quote(text, 60)} is not a template")
     try:
         return parse_template(text)
-    except TemplateError as error:
+    except EvalTemplateError as error:
         raise NotMappedError(str(error)) from None
 
 
@@ -82,7 +82,7 @@ def _message(message: object) -> TemplateMessage:
     return TemplateMessage("system" if role in _SYSTEM else role, read_template(content_text(message.get("content"))))
 
 
-def judge_prompt(messages: Sequence[TemplateMessage], answer: Variable) -> JudgePrompt:
+def judge_prompt(messages: Sequence[TemplateMessage], answer: EvalVariable) -> JudgePrompt:
     """The messages as one prompt. ``answer`` is the variable that is the submission if no other part is used."""
     used = [variable for message in messages for variable in variables_of(message.content)]
     judged = judged_part(used, answer)
@@ -98,7 +98,7 @@ def judge_prompt(messages: Sequence[TemplateMessage], answer: Variable) -> Judge
     return JudgePrompt(system, "\n\n".join(parts), variables, judged, several)
 
 
-def judged_part(used: Sequence[Variable], answer: Variable) -> Variable | None:
+def judged_part(used: Sequence[EvalVariable], answer: EvalVariable) -> EvalVariable | None:
     """The part of the response that is judged; `NotMappedError` if there are several."""
     parts = list(dict.fromkeys(one for one in used if one.namespace == "sample" or one == answer))
     if len(parts) > 1:
@@ -107,8 +107,8 @@ def judged_part(used: Sequence[Variable], answer: Variable) -> Variable | None:
     return parts[0] if parts else None
 
 
-def _names(variables: Iterator[Variable]) -> dict[Variable, str]:
-    names: dict[Variable, str] = {}
+def _names(variables: Iterator[EvalVariable]) -> dict[EvalVariable, str]:
+    names: dict[EvalVariable, str] = {}
     for variable in variables:
         if variable not in names:
             plain = _NOT_A_NAME.sub("_", "_".join(map(str, (variable.namespace, *variable.path))))
@@ -122,7 +122,7 @@ class _RubricWriter:
     A closing brace without an opening one is literal as it is; that is why the writer counts.
     """
 
-    def __init__(self, names: Mapping[Variable, str]) -> None:
+    def __init__(self, names: Mapping[EvalVariable, str]) -> None:
         self._names = names
         self._open = 0
 
@@ -165,7 +165,7 @@ class DerivedValues:
         return f"{DERIVED}.{key}"
 
 
-def metadata_path(variable: Variable) -> str | None:
+def metadata_path(variable: EvalVariable) -> str | None:
     """The path of a variable of the item in the metadata of a case; None if it cannot be written with dots."""
     steps = [str(step) for step in variable.path]
     if variable.namespace != "item" or not steps or any("." in step or not step for step in steps):

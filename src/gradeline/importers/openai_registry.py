@@ -11,7 +11,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
 
-from gradeline.compat.openai_evals import Template, Variable, variables_of
+from gradeline.compat.openai_evals import EvalVariable, Template, variables_of
 from gradeline.errors import ConfigError, Problem
 from gradeline.importers.kinds import ImportOptions, Source
 from gradeline.importers.openai_code import registry_file
@@ -69,7 +69,7 @@ class RegistryGrader(NamedTuple):
     notes: Sequence[str] = ()
     function: str | None = None
     """The function of `gradeline.compat.openai_evals` that grades; the config is the rest."""
-    variables: Mapping[str, Variable] = {}
+    variables: Mapping[str, EvalVariable] = {}
     """The keys of samples that its rubric shows, by the name of the placeholder."""
 
     @property
@@ -456,7 +456,7 @@ def _constants(spec: RegistryEval, graded: Mapping[str, Any]) -> dict[str, str]:
 
 def _template(text: str, completion: str, constants: Mapping[str, str]) -> Template:
     """A prompt in the syntax of Python's formats; its values are only looked up by name, never computed."""
-    pieces: list[str | Variable] = []
+    pieces: list[str | EvalVariable] = []
     try:
         parts = list(Formatter().parse(text))
     except ValueError as error:
@@ -470,7 +470,7 @@ def _template(text: str, completion: str, constants: Mapping[str, str]) -> Templ
         if name == completion:
             pieces.append(OUTPUT_TEXT)
         else:
-            pieces.append(constants.get(name) or Variable("item", (name,)))
+            pieces.append(constants.get(name) or EvalVariable("item", (name,)))
     template = [piece for piece in pieces if piece != ""]
     if not variables_of(template):
         raise NotMappedError("its prompt shows neither the sample nor the completion; write a rubric")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gradeline.compat.openai_evals import Template, Variable, whole_variable
+from gradeline.compat.openai_evals import EvalVariable, Template, whole_variable
 from gradeline.errors import ConfigError
 from gradeline.importers.openai_export import last_user_text
 from gradeline.importers.openai_graders import sampling_options
@@ -29,7 +29,7 @@ class ChatSource(NamedTuple):
     model: str
     api: str
     messages: list[TemplateMessage]
-    item_messages: Variable | None
+    item_messages: EvalVariable | None
     sampling: Mapping[str, Any]
 
     @property

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gradeline.errors import ConfigError
 from gradeline.importers.promptfoo_config import PromptfooConfig, as_list, is_code
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
-from gradeline.importers.promptfoo_tags import Page, parse_page, render_page
+from gradeline.importers.promptfoo_tags import TagTemplate, parse_page, render_page
 from gradeline.importers.promptfoo_templates import TemplateError, Variable, parse_template
 from gradeline.importers.report import ImportReport, item_name
 from gradeline.importers.rows import read_csv_rows, read_rows
@@ -119,7 +119,7 @@ def read_prompts(config: PromptfooConfig, report: ImportReport) -> list[Promptfo
     return found
 
 
-def _check(page: Page) -> None:
+def _check(page: TagTemplate) -> None:
     for variable in page.variables:
         if variable.name == "_conversation":
             raise TemplateError("reads _conversation, the turns before it; write a case whose input lists the turns")

@@ -48,7 +48,7 @@ class Constant(NamedTuple):
     value: object
 
 
-class Comparison(NamedTuple):
+class TemplateCondition(NamedTuple):
     """A condition: a value, or an operator with one or two conditions."""
 
     operator: str
@@ -57,7 +57,7 @@ class Comparison(NamedTuple):
 
 
 Expression = Variable | Constant
-Condition = Expression | Comparison
+Condition = Expression | TemplateCondition
 
 
 class IfBlock(NamedTuple):
@@ -85,7 +85,7 @@ class SetTag(NamedTuple):
 Node = Template | IfBlock | ForBlock | SetTag
 
 
-class Page(NamedTuple):
+class TagTemplate(NamedTuple):
     """A template with tags."""
 
     nodes: Sequence[Node]
@@ -115,13 +115,13 @@ def _variables(nodes: Sequence[Node]) -> Iterator[Variable]:
 def _variables_of(condition: Condition | None) -> Iterator[Variable]:
     if isinstance(condition, Variable):
         yield condition
-    elif isinstance(condition, Comparison):
+    elif isinstance(condition, TemplateCondition):
         yield from _variables_of(condition.left)
         yield from _variables_of(condition.right)
 
 
 @lru_cache(256)
-def parse_page(text: str) -> Page:
+def parse_page(text: str) -> TagTemplate:
     """The tree of a template; `TemplateError` for other tags, and for expressions that are not supported."""
     if len(text) > MAX_TEMPLATE:
         raise TemplateError(f"has {len(text):,} characters, more than {MAX_TEMPLATE:,}")
@@ -129,7 +129,7 @@ def parse_page(text: str) -> Page:
     nodes, end = parser.block(())
     if end:
         raise TemplateError(f"has the tag {quote(end, 40)} without its beginning")
-    return Page(nodes)
+    return TagTemplate(nodes)
 
 
 class _PageParser:
@@ -273,14 +273,14 @@ class _ConditionParser:
             raise self._error()
         condition = self._both()
         while self._takes("or"):
-            condition = Comparison("or", condition, self._both())
+            condition = TemplateCondition("or", condition, self._both())
         self._depth -= 1
         return condition
 
     def _both(self) -> Condition:
         condition = self._negated()
         while self._takes("and"):
-            condition = Comparison("and", condition, self._negated())
+            condition = TemplateCondition("and", condition, self._negated())
         return condition
 
     def _negated(self) -> Condition:
@@ -288,23 +288,23 @@ class _ConditionParser:
         while self._takes("not"):
             count += 1
         condition = self._compared()
-        return Comparison("not", condition) if count % 2 else condition
+        return TemplateCondition("not", condition) if count % 2 else condition
 
     def _compared(self) -> Condition:
         left = self._operand()
         operator = self._takes("===", "!==", "==", "!=", "<=", ">=", "<", ">", "in")
         if operator is not None:
-            return Comparison(operator, left, self._operand())
+            return TemplateCondition(operator, left, self._operand())
         if self._takes("not") and self._takes("in"):
-            return Comparison("not", Comparison("in", left, self._operand()))
+            return TemplateCondition("not", TemplateCondition("in", left, self._operand()))
         if self._takes("is"):
             negated = self._takes("not") is not None
             word = self._words[self._at] if self._at < len(self._words) else (True, "")
             self._at += 1
             if word[0] or word[1] not in ("defined", "undefined", "none"):
                 raise self._error()
-            known: Condition = Comparison("defined", left)
-            return known if (word[1] == "defined") is not negated else Comparison("not", known)
+            known: Condition = TemplateCondition("defined", left)
+            return known if (word[1] == "defined") is not negated else TemplateCondition("not", known)
         return left
 
     def _operand(self) -> Condition:
@@ -319,7 +319,7 @@ class _ConditionParser:
         return _value(self._words[self._at - 1][1])
 
 
-def render_page(page: Page, variables: Mapping[str, object]) -> str:
+def render_page(page: TagTemplate, variables: Mapping[str, object]) -> str:
     """The text of a template; `TemplateError` if it gets too long, or a value cannot be used as the template does."""
     return _Renderer().text(page.nodes, dict(variables))
 
@@ -387,7 +387,7 @@ class _Renderer:
         return expression.value if isinstance(expression, Constant) else value_of(expression, scope)
 
     def _result(self, condition: Condition, scope: Mapping[str, object]) -> object:
-        if not isinstance(condition, Comparison):
+        if not isinstance(condition, TemplateCondition):
             return self._value(condition, scope)
         left = self._result(condition.left, scope)
         operator = condition.operator
