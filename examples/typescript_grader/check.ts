@@ -3,6 +3,7 @@ import { createInterface } from "node:readline";
 
 /** The parts of a case that this check reads; `docs/external-graders.md` lists all of them. */
 interface Case {
+  id: number;
   sample: { id: string; input: string; ground_truth: string | null; metadata: Record<string, unknown> };
   submission: string;
   response: { text: string; latency_ms: number | null } | null;
@@ -10,6 +11,7 @@ interface Case {
 }
 
 interface Verdict {
+  id: number;
   score: number;
   rationale: string;
   metadata?: Record<string, unknown>;
@@ -19,7 +21,7 @@ function words(text: string): string[] {
   return text.toLowerCase().match(/\p{L}+/gu) ?? [];
 }
 
-function grade({ sample, submission, config }: Case): Verdict {
+function grade({ id, sample, submission, config }: Case): Verdict {
   const expected = words(sample.ground_truth ?? "");
   if (expected.length === 0) {
     throw new Error(`case ${sample.id} has no ground_truth`);
@@ -29,6 +31,7 @@ function grade({ sample, submission, config }: Case): Verdict {
   const most = config.max_words ?? Infinity;
   const short = actual.length <= most;
   return {
+    id,
     score: short ? found.length / expected.length : 0,
     rationale: short
       ? `${found.length} of ${expected.length} expected words`

@@ -275,6 +275,21 @@ def test_a_process_is_replaced_after_each_way_to_fail(tmp_path: Path) -> None:
     assert left_over() == []
 
 
+def test_an_answer_with_the_number_of_another_request_is_an_error(tmp_path: Path) -> None:
+    code = """
+import json, os, sys, time
+for line in sys.stdin:
+    case = json.loads(line)
+    score = len(case["submission"]) / 10
+    number = case["id"] - (case["submission"] == "xxx")
+    print(json.dumps({"id": number, "score": score}), flush=True)
+"""
+    found = grades(python(tmp_path, code, protocol="jsonl", processes=1), ["x", "xx", "xxx", "xxxx"])
+    assert [one.score for one in found] == [0.1, 0.2, None, 0.4]
+    assert found[2].error is not None
+    assert "answered another request than number 3" in found[2].error.message
+
+
 def test_a_process_that_ends_after_its_answer_costs_no_case(tmp_path: Path) -> None:
     code = """import sys; sys.stdin.readline(); print('{"score": 1}', flush=True)"""
     found = grades(python(tmp_path, code, protocol="jsonl", processes=1), ["a", "b", "c"])

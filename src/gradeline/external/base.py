@@ -105,8 +105,11 @@ class ExternalGrader(DeclaredGrader[C]):
         """An output for a message: clean and masked."""
         return self.mask.text(clean_text(output).text).strip()
 
-    def read_verdict(self, body: bytes, who: str) -> GradeResult:
-        """The result in a JSON text; `BadReplyError` shows the start of anything else."""
+    def read_verdict(self, body: bytes, who: str, number: int | None = None) -> GradeResult:
+        """The result in a JSON text; `BadReplyError` shows the start of anything else.
+
+        ``number`` is that of the request; an answer that has an ``id`` must have this one.
+        """
         text = clean_text(self.mask.body(body)).text
         start = quote(text.strip(), _MAX_SHOWN)
         if not text.strip():
@@ -117,6 +120,10 @@ class ExternalGrader(DeclaredGrader[C]):
             raise BadReplyError(f"{who} returned {start}, which is not one JSON object: {error}") from None
         if not isinstance(data, dict):
             raise BadReplyError(f"{who} returned {start}; return {VERDICT}")
+        if number is not None and data.pop("id", number) != number:
+            raise BadReplyError(
+                f"{who} answered another request than number {number}: {start}; write one line for each"
+            )
         if data.get("score") is not None and data.get("passed") is not None:
             raise BadReplyError(f"{who} returned both score and passed: {start}; return one of them")
         try:

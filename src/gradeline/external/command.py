@@ -8,6 +8,7 @@ import shutil
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from functools import cached_property
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
@@ -188,8 +189,10 @@ class CommandGrader(ExternalGrader[CommandGraderConfig]):
         usable = False
         try:
             program = await programs.take(self._program)
-            body = await program.ask(request)
-            metered = self._read(body, program.errors())
+            number = next(programs.numbers)
+            # the case is a JSON object, which begins with a brace
+            body = await program.ask(b'{"id":%d,' % number + request[1:])
+            metered = self._read(body, program.errors(), number)
             usable = isinstance(metered.result, GradeResult)
             return metered
         except ProgramError as error:
@@ -199,10 +202,10 @@ class CommandGrader(ExternalGrader[CommandGraderConfig]):
             if program is not None:
                 await programs.put_back(program, usable=usable)
 
-    def _read(self, body: bytes, errors: bytes) -> MeteredResult:
+    def _read(self, body: bytes, errors: bytes, number: int | None = None) -> MeteredResult:
         output = self.shown(errors) or None
         try:
-            return MeteredResult(self.read_verdict(body, self._shown_name), output=output)
+            return MeteredResult(self.read_verdict(body, self._shown_name, number), output=output)
         except BadReplyError as error:
             hint = "; logs go to standard error" if body.strip() else " to standard output"
             return MeteredResult(BadReplyError(f"{error}{hint}"), output=output)
@@ -271,6 +274,8 @@ class _Programs:
 
     def __init__(self, most: int) -> None:
         self.slots = asyncio.Semaphore(most)
+        self.numbers = count(1)
+        """Numbers of requests to processes that stay, which may be part of their answers."""
         self._idle: list[LineProgram] = []
         self.holder = self._hold()
 

@@ -35,7 +35,7 @@ export async function grade(check) {
     if (line.trim()) {
       const request = JSON.parse(line);
       const result = await check(request.submission, contextOf(request));
-      process.stdout.write(JSON.stringify(verdict(result, request.config)) + "\n");
+      process.stdout.write(JSON.stringify({ id: request.id, ...verdict(result, request.config) }) + "\n");
     }
   }
 }

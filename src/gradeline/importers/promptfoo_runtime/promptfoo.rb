@@ -6,7 +6,7 @@ def grade
   $stdin.each_line do |line|
     request = JSON.parse(line)
     result = yield(request["submission"], context_of(request))
-    $stdout.puts(JSON.generate(verdict(result, request["config"])))
+    $stdout.puts(JSON.generate({ id: request["id"], **verdict(result, request["config"]) }))
   end
 end
 
