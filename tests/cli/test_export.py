@@ -273,3 +273,22 @@ def test_an_interrupted_export_leaves_no_file(folder: Path, format_name: str) ->
     assert running.returncode not in (0, -signal.SIGINT)
     assert (folder / "out").read_text() == "of an earlier day"
     assert sorted(path.name for path in folder.iterdir()) == [".gradeline", "out"]
+
+
+def test_reports_say_not_applicable_in_words_and_not_as_a_reason_to_fail(tmp_path: Path) -> None:
+    suite = {
+        "name": "languages",
+        "target": {"kind": "command", "command": ["echo", "no"]},
+        "dataset": [{"id": "en", "input": "?", "ground_truth": "yes"}, {"id": "de", "input": "?", "tags": ["de"]}],
+        "graders": {
+            "right": {"kind": "contains", "when": {"id": "en"}},
+            "german": {"kind": "ascii_printable_only", "when": {"tag": "de"}},
+        },
+    }
+    (tmp_path / "suite.json").write_text(json.dumps(suite))
+    run_command([COMMAND, "run", "suite.json", "--quiet"], cwd=tmp_path)
+    markdown = run_command([COMMAND, "export", "latest", "--format", "markdown"], cwd=tmp_path, text=True).stdout
+    assert "| <code>en</code> | <code>right</code> fail 0.000 |" in markdown
+    page = run_command([COMMAND, "export", "latest", "--format", "html"], cwd=tmp_path, text=True).stdout
+    assert "not applicable" in page
+    assert ">not_applicable<" not in page

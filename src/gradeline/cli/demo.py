@@ -9,7 +9,7 @@ import click
 
 from gradeline.cli.options import CliSettings, current_settings, global_options
 from gradeline.cli.terminal import OUTCOME_STYLES, TableColumn, console, print_table, program_name, safe_text
-from gradeline.report.formatting import MISSING
+from gradeline.report.formatting import MISSING, outcome_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -88,7 +88,7 @@ def print_grades(out: Console, records: list[Record]) -> None:
                     safe_text(case),
                     safe_text(key),
                     safe_text(grade.kind, "dim"),
-                    safe_text(grade.outcome, style),
+                    safe_text(outcome_word(grade.outcome), style),
                     score,
                     safe_text(why, most=160),
                 )

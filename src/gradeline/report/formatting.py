@@ -100,6 +100,11 @@ def costs(summary: Summary) -> Iterator[tuple[str, str, str]]:
             yield who, f"{cost:.4g}", note
 
 
+def outcome_word(outcome: str) -> str:
+    """An outcome as people write it: ``not applicable``."""
+    return outcome.replace("_", " ")
+
+
 class OutcomeCount(NamedTuple):
     """The number of times a grader had an outcome."""
 

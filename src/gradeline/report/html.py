@@ -22,6 +22,7 @@ from gradeline.report.formatting import (
     interval,
     one_line,
     outcome_counts,
+    outcome_word,
     percent,
     percent_interval,
     reasons,
@@ -96,7 +97,7 @@ def _case(case: ReportedCase, *, opened: bool, repeated: bool) -> Html:
 
 
 def _chip(grade: ReportedGrade) -> Html:
-    value = grade.outcome if grade.score is None else decimal(grade.score)
+    value = outcome_word(grade.outcome) if grade.score is None else decimal(grade.score)
     mark = element("span", MARKS[grade.outcome], aria_hidden="true")
     label = f"{grade.outcome}: " if grade.score is not None else ""
     spoken = element("span", label, class_="unseen")

@@ -213,7 +213,7 @@ def _counts(groups: dict[CaseGroupName, CaseGroup]) -> str:
 
 def _case_row(case: ReportedCase, *, repeated: bool) -> tuple[str, ...]:
     name = f"{case.case}#{case.repeat}" if repeated else case.case
-    results = [_result(grade) for grade in case.grades if grade.outcome != "pass" or (grade.score or 0.0) < 1.0]
+    results = [_result(grade) for grade in case.grades if _is_shown(grade)]
     return (
         code(name, _KEY),
         "<br>".join(results) or "no answer",
@@ -222,6 +222,12 @@ def _case_row(case: ReportedCase, *, repeated: bool) -> tuple[str, ...]:
         code(case.answer),
         code(_why(case)),
     )
+
+
+def _is_shown(grade: ReportedGrade) -> bool:
+    if grade.outcome == "pass":
+        return (grade.score or 0.0) < 1.0
+    return grade.outcome != "not_applicable"
 
 
 def _result(grade: ReportedGrade) -> str:
