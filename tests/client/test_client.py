@@ -37,7 +37,11 @@ def test_life_cycle_of_test_cases(client: Client) -> None:
     case = client.create_test_case("2 + 2?", "4", description="sums", tags=["math"])
     assert (case.input, case.expected_output, case.description, case.tags) == ("2 + 2?", "4", "sums", ("math",))
     assert client.get_test_case(case.id) == case
+    checks = [{"condition": "contains", "value": "4"}]
+    assert (case.checks, client.update_test_case(case.id, checks=checks).checks) == (None, checks)
+    assert client.create_test_case("2 + 2?", "4", checks=checks).checks == checks
     changed = client.update_test_case(case.id, expected_output="four", description=None)
+    assert changed.checks == checks
     assert (changed.input, changed.expected_output, changed.description) == ("2 + 2?", "four", None)
     client.delete_test_case(case.id)
     with pytest.raises(ApiError) as refused:

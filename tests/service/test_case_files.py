@@ -256,14 +256,17 @@ class TestExport:
         answer = call("GET", f"{EXPORT}?format=csv")
         assert answer.headers["content-type"] == "text/csv; charset=utf-8"
         rows = list(csv.reader(io.StringIO(answer.body, newline="")))
-        assert rows[0] == ["input", "expected_output", "description", "tags"]
+        assert rows[0] == ["input", "expected_output", "description", "tags", "checks"]
         assert [row[0] for row in rows[1:]] == ["'=1+1", "'+1", "'-1", "'@x", "'\tx", "'\rx", "'\nx", "''x", "x=1"]
-        assert {tuple(row[1:]) for row in rows[1:]} == {("'=b", "'-d", "'-t")}
+        assert {tuple(row[1:]) for row in rows[1:]} == {("'=b", "'-d", "'-t", "")}
 
     def test_filters_and_an_empty_export(self, call: Call) -> None:
         for tag in ("x", "y"):
             call("POST", "/api/test-cases", json=case(tag, "b", None, tag))
-        assert call("GET", f"{EXPORT}?format=csv&tag=y").body == HEADER + "y,b,,y\r\n"
+        assert (
+            call("GET", f"{EXPORT}?format=csv&tag=y").body
+            == "input,expected_output,description,tags,checks\r\ny,b,,y,\r\n"
+        )
         assert call("GET", f"{EXPORT}?tag=z").body is None
         assert call("GET", f"{EXPORT}?format=xml").status == 400
         assert call("GET", f"{EXPORT}?q=%00").error["code"] == "INVALID_INPUT"
@@ -276,9 +279,56 @@ class TestExport:
         assert call("POST", f"{IMPORT}?format={kind.value}", content=body.encode()).data == {"imported": 1}
         assert stored(call) == before * 2
 
+    @pytest.mark.parametrize("kind", list(FileKind))
+    def test_checks_survive_export_and_import(self, call: Call, kind: FileKind) -> None:
+        checks = [{"condition": "contains", "value": 'a;"b",\n\'∑'}, {"judge": "is polite", "weight": 0.5}]
+        for fields in ({"checks": checks}, {}):
+            call("POST", "/api/test-cases", json={**case("a", "b"), **fields})
+        body = call("GET", f"{EXPORT}?format={kind.value}").body
+        assert call("POST", f"{IMPORT}?format={kind.value}", content=body.encode()).data == {"imported": 2}
+        found = call("GET", "/api/test-cases").data["test_cases"]
+        assert [one["checks"] for one in found] == [checks, None] * 2
+
+
+class TestInvalidChecks:
+    def test_each_fault_has_its_line_and_path(self, call: Call) -> None:
+        rows = [
+            {"input": "a", "expected_output": "b", "checks": [{"condition": "contains", "value": "b"}]},
+            {"input": "a", "expected_output": "b", "checks": [{"condition": "contain", "value": "b"}, 7]},
+            {"input": "a", "expected_output": "b", "checks": "contains b"},
+        ]
+        answer = call("POST", IMPORT, content="\n".join(map(json.dumps, rows)).encode(), headers=JSONL)
+        assert [(line, field) for line, field, _ in errors(answer)] == [
+            (2, "checks[0].condition"),
+            (2, "checks[1]"),
+            (3, "checks"),
+        ]
+        assert call("GET", "/api/test-cases").data["total"] == 0
+
+    def test_cells_that_are_not_lists_of_checks_are_faults(self, call: Call) -> None:
+        file = io.StringIO()
+        csv.writer(file).writerows(
+            [
+                ("input", "expected_output", "checks"),
+                ("a", "b", " "),
+                ("a", "b", '[{"condition": "contains"'),
+                ("a", "b", '{"condition": "contains", "value": "b"}'),
+                ("a", "b", "[" * 50_000),
+            ]
+        )
+        reported = errors(call("POST", IMPORT, content=file.getvalue().encode(), headers=CSV))
+        assert [(line, field) for line, field, _ in reported] == [(3, "checks"), (4, "checks"), (5, "checks")]
+        assert reported[0][2].startswith("Field 'checks' is not valid JSON: ")
+        assert "expected a list of checks" in reported[1][2]
+
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30).filter(
     lambda text: bool(text.strip())
+)
+_CHECKS = st.lists(
+    st.fixed_dictionaries({"condition": st.just("contains"), "value": _TEXT}, optional={"metric": st.just("m")}),
+    min_size=1,
+    max_size=3,
 )
 _TAGS = st.lists(st.text("abcXYZ019-_", min_size=1, max_size=8), max_size=10)
 
@@ -287,7 +337,13 @@ _TAGS = st.lists(st.text("abcXYZ019-_", min_size=1, max_size=8), max_size=10)
 @given(
     st.lists(
         st.fixed_dictionaries(
-            {"input": _TEXT, "expected_output": _TEXT, "description": st.none() | _TEXT, "tags": _TAGS}
+            {
+                "input": _TEXT,
+                "expected_output": _TEXT,
+                "description": st.none() | _TEXT,
+                "tags": _TAGS,
+                "checks": st.none() | _CHECKS,
+            }
         ),
         min_size=1,
         max_size=5,

@@ -45,7 +45,12 @@ def test_cases(service: Service) -> None:
     cases = service.cases
     first = cases.create({**GOOD, "tags": ["a_b"], "description": "ünï 🙂"})
     second = cases.create({**GOOD, "tags": ["axb"]})
-    assert cases.get(first.id) == first
+    checks = [{"condition": "contains", "value": "ünï 🙂", "metric": "facts"}]
+    assert cases.change(first.id, {"checks": checks}).checks == checks
+    assert cases.change(second.id, {"checks": checks}).checks == checks
+    assert cases.change(second.id, {"checks": None}).checks is None
+    first = cases.get(first.id)
+    assert (first.checks, first.tags) == (checks, ("a_b",))
     assert cases.change(first.id, {"input": "3 + 3?"}).input == "3 + 3?"
     assert cases.find([first.id, second.id, "nope"]).keys() == {first.id, second.id}
     page = cases.page(PageRequest.of(1))

@@ -521,6 +521,81 @@ class TestReading:
         }
 
 
+class TestChecksOfStoredCases:
+    """A grader of kind checks over stored cases."""
+
+    @pytest.fixture
+    def checked(self, call: Call) -> dict[str, str]:
+        """Three cases, by their input."""
+        checks = {
+            "good": [
+                {"condition": "contains", "value": "good", "metric": "facts"},
+                {"condition": "length_max", "value": 9, "metric": "size"},
+            ],
+            "bad": [{"condition": "contains", "value": "good", "metric": "facts"}],
+            "plain": None,
+        }
+        return {
+            text: call(
+                "POST", "/api/test-cases", json={"input": text, "expected_output": text, "tags": ["c"], "checks": own}
+            ).data["id"]
+            for text, own in checks.items()
+        }
+
+    @pytest.fixture
+    def grader(self, call: Call) -> str:
+        answer = call("POST", "/api/graders", json={"id": "own", "name": "Own checks", "type": "checks", "config": {}})
+        assert answer.status == 201, answer.body
+        return "own"
+
+    @pytest.mark.parametrize("chosen", ["ids", "tag", "suite"])
+    def test_each_case_is_graded_by_its_own_checks(
+        self, call: Call, checked: dict[str, str], grader: str, agent: EchoAgent, chosen: str
+    ) -> None:
+        body: dict[str, Any] = {"agent_endpoint_url": agent.url, "grader_ids": [grader]}
+        if chosen == "suite":
+            body = {"suite": {"target": {"kind": "http", "url": agent.url}, "graders": {"own": {"kind": "checks"}}}}
+        body |= {"test_case_ids": list(checked.values())} if chosen == "ids" else {"tag": "c"}
+        answer = start(call, body)
+        assert answer.status == 201, answer.body
+        run = answer.data["id"]
+        assert ended(call, run)["status"] == "completed"
+        results = call("GET", f"/api/evaluations/{run}/results").data["results"]
+        statuses = {
+            result["test_case_input"]: {score["grader_id"]: score["score_status"] for score in result["scores"]}
+            for result in results
+        }
+        assert statuses["good"] == {"own": "pass", "facts": "pass", "size": "pass"}
+        assert statuses["bad"] == {"own": "fail", "facts": "fail", "size": "not_applicable"}
+        assert "pass" not in statuses["plain"].values()
+
+    def test_a_case_with_other_checks_is_an_edited_case(
+        self, call: Call, checked: dict[str, str], grader: str, agent: EchoAgent
+    ) -> None:
+        body = {"agent_endpoint_url": agent.url, "grader_ids": [grader], "test_case_ids": list(checked.values())}
+        first = start(call, body).data["id"]
+        ended(call, first)
+        changes = {"checks": [{"condition": "contains", "value": "a", "metric": "facts"}]}
+        assert call("PUT", f"/api/test-cases/{checked['bad']}", json=changes).status == 200
+        second = start(call, body).data["id"]
+        ended(call, second)
+        compared = call("GET", f"/api/evaluations/compare?baseline={first}&candidate={second}")
+        assert compared.status == 200, compared.body
+        assert compared.data["comparability"]["reasons"] == ["cases: 1 case edited between the runs, left out"]
+        changed = {case["test_case_id"]: case["change"] for case in compared.data["cases"]}
+        assert changed[checked["good"]] == "same"
+        assert changed[checked["bad"]] == "edited"
+
+    def test_a_judge_among_the_checks_requires_a_model(
+        self, call: Call, checked: dict[str, str], grader: str, agent: EchoAgent
+    ) -> None:
+        changes = {"checks": [{"judge": "is polite"}]}
+        call("PUT", f"/api/test-cases/{checked['bad']}", json=changes)
+        answer = start(call, {"agent_endpoint_url": agent.url, "grader_ids": [grader], "tag": "c"})
+        assert (answer.status, answer.error["code"]) == (400, "INVALID_GRADER")
+        assert "model" in answer.error["message"]
+
+
 class TestActions:
     def test_a_run_in_the_wrong_state_is_a_conflict(self, call: Call, asked: dict[str, Any]) -> None:
         run = start(call, asked).data["id"]

@@ -22,6 +22,11 @@ Call = Any
 
 CASES = "/api/test-cases"
 GOOD = {"input": "2 + 2?", "expected_output": "4"}
+CHECKS = [
+    {"condition": "contains", "value": "4 ∑", "weight": 2, "metric": "facts"},
+    {"any": [{"condition": "regex", "value": "^4"}, {"condition": "equals", "value": "four"}], "required": True},
+    {"judge": "is polite", "negate": True},
+]
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
@@ -39,7 +44,7 @@ def inputs(answer: Any) -> list[str]:
 
 class TestCreating:
     def test_a_case_is_stored_whole(self, call: Call) -> None:
-        sent = {**GOOD, "description": "Sums ∑", "tags": ["math", "a-b_C9"]}
+        sent = {**GOOD, "description": "Sums ∑", "tags": ["math", "a-b_C9"], "checks": CHECKS}
         answer = call("POST", CASES, json=sent)
         assert answer.status == 201
         assert answer.body == {
@@ -58,9 +63,9 @@ class TestCreating:
 
     def test_missing_fields_are_empty(self, call: Call) -> None:
         case = created(call)
-        assert (case["description"], case["tags"]) == (None, [])
-        case = created(call, description=None, tags=None)
-        assert (case["description"], case["tags"]) == (None, [])
+        assert (case["description"], case["tags"], case["checks"]) == (None, [], None)
+        case = created(call, description=None, tags=None, checks=None)
+        assert (case["description"], case["tags"], case["checks"]) == (None, [], None)
 
     @pytest.mark.parametrize(
         "fields",
@@ -76,6 +81,8 @@ class TestCreating:
             {"tags": []},
             {"tags": ["t" * 50]},
             {"tags": [f"t{n}" for n in range(10)]},
+            {"checks": CHECKS},
+            {"checks": [{"condition": "contains", "value": "a"}] * 1_000},
         ],
     )
     def test_edges_within_the_rules(self, call: Call, fields: dict[str, Any]) -> None:
@@ -107,6 +114,18 @@ class TestCreating:
             ({"tags": ["٣"]}, "INVALID_INPUT", "tags[0]"),
             ({"tags": ["a;b"]}, "INVALID_INPUT", "tags[0]"),
             ({"tags": [f"t{n}" for n in range(11)]}, "INVALID_LENGTH", "tags"),
+            ({"checks": "contains Paris"}, "INVALID_INPUT", "checks"),
+            ({"checks": {}}, "INVALID_INPUT", "checks"),
+            ({"checks": []}, "INVALID_INPUT", "checks"),
+            ({"checks": [7]}, "INVALID_INPUT", "checks[0]"),
+            ({"checks": [*CHECKS, {"condition": "contain", "value": "x"}]}, "INVALID_INPUT", "checks[3].condition"),
+            ({"checks": [{"condition": "regex", "value": "("}]}, "INVALID_INPUT", "checks[0].value"),
+            ({"checks": [{"judge": " "}]}, "INVALID_INPUT", "checks[0].judge"),
+            ({"checks": [{"judge": "is polite", "metric": ""}]}, "INVALID_INPUT", "checks[0].metric"),
+            ({"checks": [{"judge": "a\0b"}]}, "INVALID_INPUT", "checks"),
+            ({"checks": [{"condition": "length_max", "value": 2**70}]}, "INVALID_INPUT", "checks"),
+            ({"checks": [{"judge": "x" * 20_000}] * 3}, "INVALID_LENGTH", "checks"),
+            ({"checks": [{"judge": "x"}] * 1_001}, "INVALID_INPUT", "checks"),
             ({"id": "x"}, "INVALID_INPUT", "id"),
         ],
     )
@@ -130,6 +149,29 @@ class TestCreating:
             "expected_output",
             "tags[0]",
         ]
+
+    def test_every_fault_of_the_checks_has_its_path(self, call: Call) -> None:
+        checks = [{"condition": "contains"}, {"judge": "is polite", "weigth": 2}, {"any": [{"condition": "near"}]}]
+        answer = call("POST", CASES, json={"input": "", "expected_output": "4", "checks": checks})
+        errors = answer.error["details"]["errors"]
+        assert [fault["field"] for fault in errors] == [
+            "input",
+            "checks[0].value",
+            "checks[1].weigth",
+            "checks[2].any[0].condition",
+        ]
+        assert "did you mean 'weight'?" in errors[2]["message"]
+
+    def test_the_faults_of_many_checks_are_listed_up_to_a_maximum(self, call: Call) -> None:
+        answer = call("POST", CASES, json={**GOOD, "checks": [{}] * 1_000})
+        errors = answer.error["details"]["errors"]
+        assert (len(errors), errors[-1]["message"]) == (101, "Field 'checks' has 900 more faults")
+
+    def test_deeply_nested_checks_are_refused(self, call: Call) -> None:
+        body = b'{"input": "2", "expected_output": "2", "checks": ' + b'[{"any": ' * 400 + b"[]" + b"}]" * 400 + b"}"
+        answer = call("POST", CASES, content=body, headers={"Content-Type": "application/json"})
+        assert (answer.status, answer.error["code"]) == (400, "INVALID_INPUT")
+        assert "levels deep" in answer.error["message"]
 
     @pytest.mark.parametrize(
         "body", [b"", b"{", b"nul", b"[]", b'"x"', b"\xff", b'{"input": "\\ud800"', b"[" * 100_000]
@@ -164,9 +206,16 @@ class TestChanging:
         assert (answer.status, answer.data) == (200, case)
 
     def test_null_clears_what_may_be_empty(self, call: Call) -> None:
-        case = created(call, description="d", tags=["a"])
-        answer = call("PUT", f"{CASES}/{case['id']}", json={"description": None, "tags": None})
-        assert (answer.data["description"], answer.data["tags"]) == (None, [])
+        case = created(call, description="d", tags=["a"], checks=CHECKS)
+        answer = call("PUT", f"{CASES}/{case['id']}", json={"description": None, "tags": None, "checks": None})
+        assert (answer.data["description"], answer.data["tags"], answer.data["checks"]) == (None, [], None)
+
+    def test_checks_are_replaced_as_a_whole_and_move_the_time(self, call: Call) -> None:
+        case = created(call, checks=CHECKS)
+        answer = call("PUT", f"{CASES}/{case['id']}", json={"checks": CHECKS[:1]})
+        assert answer.data == {**case, "checks": CHECKS[:1], "modified_at": answer.data["modified_at"]}
+        assert answer.data["modified_at"] > case["modified_at"]
+        assert call("GET", CASES).data["test_cases"] == [answer.data]
 
     @pytest.mark.parametrize(
         ("fields", "code"),
@@ -176,6 +225,7 @@ class TestChanging:
             ({"expected_output": "x" * 10_001}, "INVALID_LENGTH"),
             ({"description": "d" * 501}, "INVALID_LENGTH"),
             ({"tags": ["a b"]}, "INVALID_INPUT"),
+            ({"checks": [{"condition": "near"}]}, "INVALID_INPUT"),
             ({"created_at": "2020-01-01T00:00:00Z"}, "INVALID_INPUT"),
         ],
     )

@@ -14,6 +14,7 @@ from gradeline.store.labels import HumanVerdict
 
 MASTER_KEY = b"a master key of the tests, long enough"
 SECRET = "sk-secret-of-the-tests"
+CHECKS = [{"condition": "contains", "value": "☃"}]
 GRADE = Grade("exact", "f1", Outcome.PASS, 1.0, True)
 BOOKKEEPING = {"deleted_runs", "parts", "schema_version"}
 
@@ -38,7 +39,9 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
         assert record is not None
         service.labels.put(first, record, "exact", HumanVerdict("pass", "right"), "me")
         for n in range(3):
-            case = service.cases.create({"input": f"Question {n} ☃", "expected_output": "x", "tags": ["a"]})
+            case = service.cases.create(
+                {"input": f"Question {n} ☃", "expected_output": "x", "tags": ["a"], "checks": CHECKS}
+            )
             if n == 0:
                 service.cases.delete(case.id)
         service.graders.create({"name": "Short", "type": "custom-rules", "config": RULES})

@@ -73,9 +73,16 @@ def create_test_case(
     *,
     description: str | None = None,
     tags: Sequence[str] = (),
+    checks: Sequence[Mapping[str, Any]] | None = None,
 ) -> ApiCall[TestCase]:
-    """Store a test case."""
-    fields = {"input": input, "expected_output": expected_output, "description": description, "tags": list(tags)}
+    """Store a test case; ``checks`` are its own, for a grader of kind checks."""
+    fields = {
+        "input": input,
+        "expected_output": expected_output,
+        "description": description,
+        "tags": list(tags),
+        "checks": checks,
+    }
     return ApiCall(json_request("POST", api_path(_CASES), fields), read_data(TestCase))
 
 
@@ -96,9 +103,16 @@ def update_test_case(
     expected_output: str | UnsetType = UNSET,
     description: str | UnsetType | None = UNSET,
     tags: Sequence[str] | UnsetType | None = UNSET,
+    checks: Sequence[Mapping[str, Any]] | UnsetType | None = UNSET,
 ) -> ApiCall[TestCase]:
-    """Change the given fields; None clears the description or the tags."""
-    fields = {"input": input, "expected_output": expected_output, "description": description, "tags": tags}
+    """Change the given fields; None clears the description, the tags or the checks."""
+    fields = {
+        "input": input,
+        "expected_output": expected_output,
+        "description": description,
+        "tags": tags,
+        "checks": checks,
+    }
     return ApiCall(json_request("PUT", api_path(_CASES, id), drop_values(fields, UNSET)), read_data(TestCase))
 
 

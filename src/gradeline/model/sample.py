@@ -60,12 +60,20 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", ta
     expected_output: str
     description: str | None = None
     tags: tuple[str, ...] = ()
+    checks: list[Any] | None = None
+    """The case's own checks, for the grader ``checks``; None if it has none."""
     created_at: str | None = None
     modified_at: str | None = None
 
     def sample(self) -> Sample:
         """The test case as a `Sample`."""
-        return Sample(id=self.id, input=self.input, ground_truth=self.expected_output, tags=self.tags)
+        return Sample(
+            id=self.id,
+            input=self.input,
+            ground_truth=self.expected_output,
+            tags=self.tags,
+            checks=self.checks or UNSET,
+        )
 
 
 def join_turns(value: str | list[str]) -> str:

@@ -236,12 +236,18 @@ def _csv_row(names: Sequence[str], cells: Sequence[str], line: int) -> _Read:
     if "tags" in fields:
         tags = str(fields["tags"])
         fields["tags"] = [tag.strip() for tag in tags.split(_TAG_SEPARATOR)] if tags else []
+    if checks := str(fields.pop("checks", "")).strip():
+        try:
+            fields["checks"] = msgspec.json.decode(checks)
+        except (ValueError, RecursionError) as error:
+            return RowFault(line, "checks", f"Field 'checks' is not valid JSON: {error}")
     return CaseRow(line, fields)
 
 
 def _cells(case: TestCase) -> tuple[str, ...]:
     tags = _TAG_SEPARATOR.join(case.tags)
-    return tuple(_escaped(text) for text in (case.input, case.expected_output, case.description or "", tags))
+    checks = "" if case.checks is None else msgspec.json.encode(case.checks).decode()
+    return tuple(_escaped(text) for text in (case.input, case.expected_output, case.description or "", tags, checks))
 
 
 def _escaped(text: str) -> str:

@@ -11,6 +11,8 @@ from uuid import uuid4
 
 import msgspec
 
+from gradeline.errors import Problem
+from gradeline.graders.checks import read_checks
 from gradeline.model.record import to_json
 from gradeline.model.sample import TestCase
 from gradeline.model.text import clean_text, quote
@@ -23,7 +25,7 @@ from gradeline.service.case_imports import (
     create_imports,
 )
 from gradeline.service.errors import Code, ServiceError, not_found
-from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
+from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor, require_clean
 from gradeline.store.database import Database, Step, Transaction, migrate
 from gradeline.store.queries import (
     CaseTags,
@@ -42,14 +44,17 @@ MAX_TEXT = 10_000
 MAX_DESCRIPTION = 500
 MAX_TAGS = 10
 MAX_TAG = 50
+MAX_CHECKS_TEXT = 50_000
+"""Characters of the checks of a case as JSON."""
 MAX_COUNTED = 10_000
 """Matches of a text that are counted; beyond that the total is marked as capped."""
-FIELDS = ("input", "expected_output", "description", "tags")
+FIELDS = ("input", "expected_output", "description", "tags", "checks")
 REQUIRED = ("input", "expected_output")
 TAG_PATTERN = "^[A-Za-z0-9_-]{1,50}$"
 
 _TAG_CHARACTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 _PER_QUERY = 500
+_MAX_CHECK_FAULTS = 100
 _ITEM = "test case"
 _TICK_S = 0.0011
 """Slightly more than a millisecond, because timestamps are truncated to milliseconds."""
@@ -278,6 +283,7 @@ def case_to_json(case: TestCase) -> dict[str, object]:
         "expected_output": case.expected_output,
         "description": case.description,
         "tags": list(case.tags),
+        "checks": case.checks,
         "created_at": case.created_at,
         "modified_at": case.modified_at,
     }
@@ -299,6 +305,8 @@ def faults_of(fields: Mapping[str, object], *, partial: bool = False) -> list[Ca
         faults += _faults_of_text("description", fields["description"], 0, MAX_DESCRIPTION)
     if fields.get("tags") is not None:
         faults += _faults_of_tags(fields["tags"])
+    if fields.get("checks") is not None:
+        faults += _faults_of_checks(fields["checks"])
     return faults
 
 
@@ -335,6 +343,28 @@ def _faults_of_tags(tags: object) -> Iterator[CaseFault]:
         elif not _TAG_CHARACTERS.issuperset(tag):
             reason = f"Field '{name}' must consist of letters a to z, digits, '-' and '_', got {quote(tag, 60)}"
             yield CaseFault(Code.INVALID_INPUT, name, reason)
+
+
+def _faults_of_checks(checks: object) -> Iterator[CaseFault]:
+    try:
+        require_clean(checks, "checks")
+    except ServiceError as error:
+        yield CaseFault(error.code, "checks", error.message)
+        return
+    size = len(msgspec.json.encode(checks).decode())
+    if size > MAX_CHECKS_TEXT:
+        reason = f"Field 'checks' must have at most {MAX_CHECKS_TEXT:,} characters as JSON, it has {size:,}"
+        yield CaseFault(Code.INVALID_LENGTH, "checks", reason)
+        return
+    problems: list[Problem] = []
+    read_checks(checks, "checks", problems)
+    if checks == []:
+        problems.append(Problem("checks", "is empty: write at least one check, or null for none"))
+    for path, message in problems[:_MAX_CHECK_FAULTS]:
+        yield CaseFault(Code.INVALID_INPUT, path, f"Field {quote(path, 200)}: {message}")
+    if len(problems) > _MAX_CHECK_FAULTS:
+        more = f"has {len(problems) - _MAX_CHECK_FAULTS:,} more faults"
+        yield CaseFault(Code.INVALID_INPUT, "checks", f"Field 'checks' {more}")
 
 
 def _require(faults: Sequence[CaseFault]) -> None:

@@ -914,8 +914,9 @@ export interface paths {
          * Import Test Cases
          * @description Store all test cases of a file, or none of them.
          *
-         *     JSON Lines or CSV (columns input, expected_output, description and tags, separated by ";"), as the body itself or as
-         *     the part "file" of a form. If any row is invalid, nothing is stored, and ``details.errors`` has the rows by line.
+         *     JSON Lines or CSV (columns input, expected_output, description, tags, separated by ";", and checks, as JSON), as the
+         *     body itself or as the part "file" of a form. If any row is invalid, nothing is stored, and ``details.errors`` has
+         *     the rows by line.
          *
          *     Requires a key of scope `run`.
          */
@@ -1776,6 +1777,11 @@ export interface components {
          */
         NewTestCase: {
             /**
+             * Checks
+             * @description Checks of this case only, for a grader of kind checks; at most 50,000 characters as JSON.
+             */
+            checks?: Record<string, unknown>[] | null;
+            /**
              * Description
              * @description A description of the case.
              */
@@ -2251,9 +2257,11 @@ export interface components {
         };
         /**
          * TestCaseChanges
-         * @description The fields of a test case to replace; null clears the description and the tags.
+         * @description The fields of a test case to replace; null clears the description, the tags and the checks.
          */
         TestCaseChanges: {
+            /** Checks */
+            checks?: Record<string, unknown>[] | null;
             /** Description */
             description?: string | null;
             /** Expected Output */
@@ -7403,6 +7411,7 @@ export interface operations {
                             count: number;
                             next_cursor: string | null;
                             test_cases: {
+                                checks: Record<string, unknown>[] | null;
                                 created_at: string | null;
                                 description: string | null;
                                 expected_output: string;
@@ -7515,6 +7524,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         data: {
+                            checks: Record<string, unknown>[] | null;
                             created_at: string | null;
                             description: string | null;
                             expected_output: string;
@@ -7891,6 +7901,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         data: {
+                            checks: Record<string, unknown>[] | null;
                             created_at: string | null;
                             description: string | null;
                             expected_output: string;
@@ -8006,6 +8017,7 @@ export interface operations {
                 content: {
                     "application/json": {
                         data: {
+                            checks: Record<string, unknown>[] | null;
                             created_at: string | null;
                             description: string | null;
                             expected_output: string;

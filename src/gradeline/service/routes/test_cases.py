@@ -16,6 +16,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.responses import Response, StreamingResponse
 
+from gradeline.graders.checks import MAX_CHECKS
 from gradeline.model import quote
 from gradeline.rest_types import ImportedCases
 from gradeline.service.auth import KeyScope, requires
@@ -26,6 +27,7 @@ from gradeline.service.requests import MAX_NUMBER, PageRequest
 from gradeline.service.responses import nothing, success
 from gradeline.service.service import caller_of, recorder_of, service_of
 from gradeline.service.test_cases import (
+    MAX_CHECKS_TEXT,
     MAX_DESCRIPTION,
     MAX_TAGS,
     MAX_TEXT,
@@ -55,6 +57,7 @@ _EXAMPLE: dict[str, Any] = {
     "expected_output": "Paris",
     "description": "A capital in Europe",
     "tags": ["geography", "smoke"],
+    "checks": [{"condition": "contains", "value": "Paris"}],
 }
 _STORED: dict[str, Any] = {
     "id": "1c7c9c0e-2f5a-4f0e-9a70-6c1f6f0b9d55",
@@ -73,6 +76,7 @@ _CASE_SCHEMA: dict[str, Any] = {
         "expected_output": {"type": "string"},
         "description": {"anyOf": [{"type": "string"}, {"type": "null"}]},
         "tags": {"type": "array", "items": {"type": "string"}},
+        "checks": {"anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "null"}]},
         "created_at": _TIME,
         "modified_at": _TIME,
     },
@@ -89,7 +93,7 @@ _PAGE_SCHEMA: dict[str, Any] = {
         "next_cursor": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     },
 }
-_CSV_EXAMPLE = 'input,expected_output,description,tags\r\n2 + 2?,4,"Sums, small",math;smoke\r\n'
+_CSV_EXAMPLE = 'input,expected_output,description,tags,checks\r\n2 + 2?,4,"Sums, small",math;smoke,\r\n'
 _JSONL_EXAMPLE = '{"input": "2 + 2?", "expected_output": "4", "tags": ["math"]}\n'
 _IMPORT_BODY: dict[str, Any] = {
     "requestBody": {
@@ -109,6 +113,9 @@ _IMPORT_BODY: dict[str, Any] = {
     }
 }
 
+_Check = Annotated[Any, Field(json_schema_extra={"type": "object"})]
+"""Validated with the other fields, so that the faults of all are reported with their paths."""
+
 
 class NewTestCase(BaseModel):
     """A test case to store."""
@@ -124,10 +131,18 @@ class NewTestCase(BaseModel):
         list[Annotated[str, Field(json_schema_extra={"pattern": TAG_PATTERN})]] | None,
         Field(description="Tags for finding the case.", json_schema_extra={"maxItems": MAX_TAGS}),
     ] = None
+    checks: Annotated[
+        list[_Check] | None,
+        Field(
+            description="Checks of this case only, for a grader of kind checks; at most"
+            f" {MAX_CHECKS_TEXT:,} characters as JSON.",
+            json_schema_extra={"minItems": 1, "maxItems": MAX_CHECKS},
+        ),
+    ] = None
 
 
 class TestCaseChanges(BaseModel):
-    """The fields of a test case to replace; null clears the description and the tags."""
+    """The fields of a test case to replace; null clears the description, the tags and the checks."""
 
     __test__ = False
     model_config = ConfigDict(
@@ -141,6 +156,7 @@ class TestCaseChanges(BaseModel):
         list[Annotated[str, Field(json_schema_extra={"pattern": TAG_PATTERN})]] | None,
         Field(json_schema_extra={"maxItems": MAX_TAGS}),
     ] = None
+    checks: Annotated[list[_Check] | None, Field(json_schema_extra={"minItems": 1, "maxItems": MAX_CHECKS})] = None
 
 
 _Tag = Annotated[str | None, Query(max_length=50, description="Part of a tag.")]
@@ -196,8 +212,9 @@ async def import_test_cases(
 ) -> Response:
     """Store all test cases of a file, or none of them.
 
-    JSON Lines or CSV (columns input, expected_output, description and tags, separated by ";"), as the body itself or as
-    the part "file" of a form. If any row is invalid, nothing is stored, and ``details.errors`` has the rows by line.
+    JSON Lines or CSV (columns input, expected_output, description, tags, separated by ";", and checks, as JSON), as the
+    body itself or as the part "file" of a form. If any row is invalid, nothing is stored, and ``details.errors`` has
+    the rows by line.
     """
     service = service_of(request)
     async with _received(request, format, service.settings.max_import) as (file, kind):
