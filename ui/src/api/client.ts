@@ -51,8 +51,7 @@ export const api = {
 
   cases: (query: Query, signal?: AbortSignal) => get<TestCasePage>("test-cases", query, signal),
   case: (id: string, signal?: AbortSignal) => get<TestCase>(`test-cases/${encode(id)}`, {}, signal),
-  createCase: (fields: TestCaseFields) =>
-    request<TestCase>("POST", "test-cases", { body: withoutNullDescription(fields) }),
+  createCase: (fields: TestCaseFields) => request<TestCase>("POST", "test-cases", { body: withoutNulls(fields) }),
   updateCase: (id: string, fields: Partial<TestCaseFields>) =>
     request<TestCase>("PUT", `test-cases/${encode(id)}`, { body: fields }),
   deleteCase: (id: string) => request<void>("DELETE", `test-cases/${encode(id)}`),
@@ -104,10 +103,10 @@ function encode(segment: string): string {
   return encodeURIComponent(segment);
 }
 
-/** In a new case a missing description is left out; null would clear an existing one. */
-function withoutNullDescription(fields: TestCaseFields): Partial<TestCaseFields> {
-  const { description, ...rest } = fields;
-  return description === null ? rest : { ...rest, description };
+/** In a new case a missing description and missing checks are left out; null would clear existing ones. */
+function withoutNulls(fields: TestCaseFields): Partial<TestCaseFields> {
+  const { description, checks, ...rest } = fields;
+  return { ...rest, ...(description !== null && { description }), ...(checks !== null && { checks }) };
 }
 
 export function compareRuns(

@@ -30,7 +30,8 @@ export interface Page {
 
 export type TestCasePage = Data<"list_test_cases">;
 export type TestCase = TestCasePage["test_cases"][number];
-export type TestCaseFields = Pick<TestCase, "input" | "expected_output" | "description" | "tags">;
+export type Checks = TestCase["checks"];
+export type TestCaseFields = Pick<TestCase, "input" | "expected_output" | "description" | "tags" | "checks">;
 
 /** An invalid row of an imported file. */
 export interface RowError {

@@ -1,6 +1,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 import { api } from "../../api/client.ts";
+import { ApiError } from "../../api/error.ts";
 import type { TestCase, TestCaseFields } from "../../api/types.ts";
 import { Button } from "../../components/Button.tsx";
 import { ConfirmDialog, Dialog } from "../../components/Dialog.tsx";
@@ -8,9 +9,9 @@ import { Field } from "../../components/Field.tsx";
 import { ErrorNotice, Loading } from "../../components/Notice.tsx";
 import { toast } from "../../components/toast.tsx";
 import { formatCount } from "../../lib/format.ts";
-import { validateCase } from "./caseFile.ts";
+import { parseChecks, validateCase } from "./caseFile.ts";
 
-const BLANK: TestCaseFields = { input: "", expected_output: "", description: null, tags: [] };
+const BLANK: TestCaseFields = { input: "", expected_output: "", description: null, tags: [], checks: null };
 
 /** Creates a case (`id` is "new") or edits one. */
 export function CaseEditor({ id, onClose }: { id: string; onClose: () => void }) {
@@ -26,19 +27,25 @@ export function CaseEditor({ id, onClose }: { id: string; onClose: () => void })
   );
 }
 
+const EXAMPLE = '[{"condition": "contains", "value": "Paris"}]';
+
 function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () => void }) {
   const [fields, setFields] = useState<TestCaseFields>(stored ?? BLANK);
   const [tags, setTags] = useState((stored?.tags ?? []).join(" "));
+  const storedChecks = stored?.checks ? JSON.stringify(stored.checks, null, 2) : "";
+  const [checksText, setChecksText] = useState(storedChecks);
   const [submitted, setSubmitted] = useState(false);
   const [confirming, setConfirming] = useState(false);
   const queries = useQueryClient();
-  const values: TestCaseFields = {
+  const { checks, problem: checksProblem } = parseChecks(checksText);
+  const values = {
     input: fields.input,
     expected_output: fields.expected_output,
     description: fields.description?.trim() ? fields.description : null,
     tags: tags.split(/[\s,;]+/).filter(Boolean),
   };
   const problems = Object.fromEntries(validateCase(values).map((problem) => [problem.field ?? "", problem.message]));
+  if (checksProblem !== null) problems["checks"] = checksProblem;
   const done = async (message: string) => {
     await queries.invalidateQueries({ queryKey: ["cases"] });
     if (stored) queries.removeQueries({ queryKey: ["case", stored.id] });
@@ -46,13 +53,20 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
     onClose();
   };
   const save = useMutation({
-    mutationFn: () => (stored ? api.updateCase(stored.id, values) : api.createCase(values)),
+    // unchanged checks are not sent, because numbers such as 1.0 would be written in another form
+    mutationFn: () =>
+      stored
+        ? api.updateCase(stored.id, checksText === storedChecks ? values : { ...values, checks })
+        : api.createCase({ ...values, checks }),
     onSuccess: () => done(stored ? "Test case saved" : "Test case created"),
   });
   const remove = useMutation({
     mutationFn: () => api.deleteCase(stored?.id ?? ""),
     onSuccess: () => done("Test case deleted"),
   });
+  const faultyChecks = Object.entries(save.error instanceof ApiError ? save.error.fields : {})
+    .filter(([field]) => field.startsWith("checks"))
+    .map(([, message]) => message);
   const problem = (field: string) => (submitted ? problems[field] : undefined);
   return (
     <form
@@ -105,7 +119,24 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
       >
         <input className="field" value={tags} onChange={(event) => setTags(event.target.value)} />
       </Field>
-      {save.error && <ErrorNotice error={save.error} />}
+      <Field
+        label="Checks"
+        help={`Optional JSON list of checks for this case, for a grader of kind checks. Example: ${EXAMPLE}`}
+        problem={problem("checks") ?? faultyChecks.join("; ")}
+      >
+        <textarea
+          className="field min-h-20 font-mono text-sm"
+          dir="ltr"
+          spellCheck={false}
+          placeholder={EXAMPLE}
+          value={checksText}
+          onChange={(event) => {
+            setChecksText(event.target.value);
+            save.reset();
+          }}
+        />
+      </Field>
+      {save.error && faultyChecks.length === 0 && <ErrorNotice error={save.error} />}
       {remove.error && <ErrorNotice error={remove.error} />}
       <div className="flex flex-wrap justify-between gap-2">
         {stored ? (

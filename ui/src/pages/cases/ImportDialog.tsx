@@ -60,7 +60,7 @@ function Import({ onClose }: { onClose: () => void }) {
     <div className="flex flex-col gap-4">
       <Field
         label="File"
-        help="JSONL: one object per line with input, expected_output, description and tags. CSV: columns with these names, tags separated by semicolons."
+        help="JSONL: one object per line with input, expected_output, description, tags and checks. CSV: columns with these names, tags separated by semicolons, checks as JSON."
       >
         <input
           data-first

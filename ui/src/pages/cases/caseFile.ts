@@ -1,3 +1,5 @@
+import type { Checks } from "../../api/types.ts";
+
 /** Parses a file of test cases in the browser for a preview; the server validates it again. */
 
 interface CaseRow {
@@ -6,6 +8,7 @@ interface CaseRow {
   expected_output: string;
   description: string | null;
   tags: string[];
+  checks: Checks;
 }
 
 export interface RowProblem {
@@ -25,7 +28,9 @@ const MAX_TEXT = 10_000;
 const MAX_DESCRIPTION = 500;
 const MAX_TAGS = 10;
 const TAG = /^[A-Za-z0-9_-]{1,50}$/;
-const FIELDS = new Set(["input", "expected_output", "description", "tags"]);
+const FIELDS = new Set(["input", "expected_output", "description", "tags", "checks"]);
+/** Fields of an export that an import ignores. */
+const OWN = new Set(["id", "created_at", "modified_at"]);
 
 export function formatOf(name: string): CaseFormat | null {
   if (/\.csv$/i.test(name)) return "csv";
@@ -37,8 +42,26 @@ export function readCaseFile(text: string, format: CaseFormat): CaseFile {
   return format === "csv" ? readCsv(bare) : readJsonl(bare);
 }
 
-/** Validates one case by the server's rules. */
-export function validateCase(fields: Omit<CaseRow, "line">): Omit<RowProblem, "line">[] {
+/** The checks in a text; the server validates each of them. */
+export function parseChecks(text: string): { checks: Checks; problem: string | null } {
+  if (text.trim() === "") return { checks: null, problem: null };
+  try {
+    const value: unknown = JSON.parse(text);
+    if (isChecks(value)) return { checks: value, problem: null };
+    return { checks: null, problem: "is not a list of checks in JSON" };
+  } catch (error) {
+    return { checks: null, problem: `is not valid JSON: ${error instanceof Error ? error.message : ""}` };
+  }
+}
+
+function isChecks(value: unknown): value is NonNullable<Checks> {
+  return (
+    Array.isArray(value) && value.every((item) => typeof item === "object" && item !== null && !Array.isArray(item))
+  );
+}
+
+/** Validates one case by the server's rules, except its checks. */
+export function validateCase(fields: Omit<CaseRow, "line" | "checks">): Omit<RowProblem, "line">[] {
   const problems: Omit<RowProblem, "line">[] = [];
   for (const field of ["input", "expected_output"] as const) {
     const length = [...fields[field]].length;
@@ -86,9 +109,17 @@ function readCsv(text: string): CaseFile {
   if (file.problems.length > 0) return file;
   for (const { line, cells } of records) {
     const record = Object.fromEntries(names.map((name, index) => [name, withoutFormulaQuote(cells[index] ?? "")]));
-    const { tags, description, ...rest } = record;
+    const { tags, description, checks, ...rest } = record;
     const split = (tags ?? "").split(";").map((tag) => tag.trim());
-    addRow(file, line, { ...rest, description: description || null, tags: split.filter(Boolean) });
+    const parsed = parseChecks(checks ?? "");
+    if (parsed.problem !== null) file.problems.push({ line, field: "checks", message: parsed.problem });
+    else
+      addRow(file, line, {
+        ...rest,
+        description: description || null,
+        tags: split.filter(Boolean),
+        checks: parsed.checks,
+      });
   }
   return file;
 }
@@ -105,7 +136,7 @@ function addRow(file: CaseFile, line: number, value: unknown): void {
   }
   const record = value as Record<string, unknown>;
   const problems: Omit<RowProblem, "line">[] = [];
-  for (const key of Object.keys(record).filter((key) => !FIELDS.has(key))) {
+  for (const key of Object.keys(record).filter((key) => !FIELDS.has(key) && !OWN.has(key))) {
     problems.push({ field: key, message: "is not a field of a test case" });
   }
   const row: CaseRow = {
@@ -114,6 +145,7 @@ function addRow(file: CaseFile, line: number, value: unknown): void {
     expected_output: stringField(record, "expected_output", problems),
     description: record["description"] == null ? null : stringField(record, "description", problems),
     tags: tagsField(record["tags"], problems),
+    checks: checksField(record["checks"], problems),
   };
   const wrong = new Set(problems.map((problem) => problem.field));
   problems.push(...validateCase(row).filter((problem) => !wrong.has(problem.field)));
@@ -133,6 +165,13 @@ function tagsField(value: unknown, problems: Omit<RowProblem, "line">[]): string
   if (Array.isArray(value) && value.every((tag) => typeof tag === "string")) return value;
   problems.push({ field: "tags", message: "is not a list of strings" });
   return [];
+}
+
+function checksField(value: unknown, problems: Omit<RowProblem, "line">[]): Checks {
+  if (value === undefined || value === null) return null;
+  if (isChecks(value)) return value;
+  problems.push({ field: "checks", message: "is not a list of checks" });
+  return null;
 }
 
 interface CsvRecord {
