@@ -64,9 +64,9 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
     mutationFn: () => api.deleteCase(stored?.id ?? ""),
     onSuccess: () => done("Test case deleted"),
   });
-  const faultyChecks = Object.entries(save.error instanceof ApiError ? save.error.fields : {})
-    .filter(([field]) => field.startsWith("checks"))
-    .map(([, message]) => message);
+  const faults = Object.entries(save.error instanceof ApiError ? save.error.fields : {});
+  const faultyChecks = faults.filter(([field]) => field.startsWith("checks")).map(([, message]) => message);
+  const onlyChecks = faults.length > 0 && faultyChecks.length === faults.length;
   const problem = (field: string) => (submitted ? problems[field] : undefined);
   return (
     <form
@@ -136,7 +136,7 @@ function CaseForm({ stored, onClose }: { stored: TestCase | null; onClose: () =>
           }}
         />
       </Field>
-      {save.error && faultyChecks.length === 0 && <ErrorNotice error={save.error} />}
+      {save.error && !onlyChecks && <ErrorNotice error={save.error} />}
       {remove.error && <ErrorNotice error={remove.error} />}
       <div className="flex flex-wrap justify-between gap-2">
         {stored ? (
