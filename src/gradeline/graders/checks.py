@@ -171,6 +171,9 @@ class CaseChecks:
 
     def __init__(self, checks: Sequence[CaseCheck]) -> None:
         self.checks = checks
+        self.criteria = [(at, check.part) for at, check in enumerate(checks) if isinstance(check.part, JudgeCheck)]
+        """The checks for a judge, with their places."""
+        self._rules = [check.part for check in checks if isinstance(check.part, Rule)]
         self._measures: list[Measure | None] = [
             measure_rule(check.part, check.path) if isinstance(check.part, Rule) else None for check in checks
         ]
@@ -185,15 +188,10 @@ class CaseChecks:
             raise MissingDataError("; ".join(map(str, problems)))
         return checks
 
-    @property
-    def criteria(self) -> list[tuple[int, JudgeCheck]]:
-        """The checks for a judge, with their places."""
-        return [(at, check.part) for at, check in enumerate(self.checks) if isinstance(check.part, JudgeCheck)]
-
     def run_rules(self, ctx: GradeContext) -> list[CheckResult | None]:
         """The results of the rules; None for each check that is for a judge."""
-        rules = [check.part for check in self.checks if isinstance(check.part, Rule)]
-        subject = Subject(ctx.submission, ctx, perf_counter_ns() if takes_long(ctx.submission, rules) else None)
+        watched = takes_long(ctx.submission, self._rules)
+        subject = Subject(ctx.submission, ctx, perf_counter_ns() if watched else None)
         return [
             None if measure is None else _rule_result(check, measure, subject)
             for check, measure in zip(self.checks, self._measures, strict=True)

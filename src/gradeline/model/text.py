@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from math import isfinite
 from types import TracebackType
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from gradeline.errors import DataError
 
@@ -102,8 +102,11 @@ def _clean(value: object, depth: int) -> object:
     if isinstance(value, Mapping):
         mapping: dict[str, object] = {}
         for key, item in value.items():
-            name = key if _is_plain_ascii(key) else clean_text(str(key)).text
-            if item is None or _is_plain_ascii(item):
+            kind = type(key)
+            name = key if kind is str and key.isascii() and "\0" not in key else clean_text(str(key)).text
+            kind = type(item)
+            # what needs no cleaning, as most values do: no call for each of them
+            if (kind is str and item.isascii() and "\0" not in item) or (kind is float and isfinite(item)):
                 mapping[name] = item
                 continue
             try:
@@ -114,7 +117,7 @@ def _clean(value: object, depth: int) -> object:
     if isinstance(value, list | tuple):
         items: list[object] = []
         for index, item in enumerate(value):
-            if _is_plain_ascii(item):
+            if type(item) is str and item.isascii() and "\0" not in item:
                 items.append(item)
                 continue
             try:
@@ -123,11 +126,6 @@ def _clean(value: object, depth: int) -> object:
                 raise _within(f"[{index}]", error) from None
         return items
     raise DataError(f"{quote(value)} is a {type(value).__name__}; use strings, numbers, true/false, lists and mappings")
-
-
-def _is_plain_ascii(value: object) -> TypeGuard[str]:
-    """True for a string that needs no cleaning, which most are."""
-    return type(value) is str and value.isascii() and "\0" not in value
 
 
 def _within(step: str, error: DataError) -> DataError:
