@@ -665,7 +665,7 @@ class TestOptions:
                 "reply.choices: is required: write choices: {label: score}, or pattern with min and max",
             ),
             ({"prompt": "x", "reply": {"pattern": "(x)", "min": 1}}, "reply.max: is required"),
-            ({"prompt": "x", "reply": {"choices": {"A": 1}}}, "reply.choices: has 1 labels; write 2 to 50"),
+            ({"prompt": "x", "reply": {"choices": {"A": 1}}}, "reply.choices: has 1 label; write 2 to 50"),
             (
                 {"prompt": "x", "reply": {"choices": {"A": 1, "a": 0}}},
                 "reply.choices: 'a' and 'A' differ only in case; rename one of them",

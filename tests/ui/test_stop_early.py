@@ -69,8 +69,10 @@ def test_a_run_stops_early_and_is_completed_later(page: Page, server: Server, ec
     page.wait_for_url("**/#/runs/**")
     page.get_by_text("completed", exact=True).wait_for()
     run = page.url.split("/runs/")[1].split("?")[0]
-    saved = server.data("GET", f"/api/evaluations/{run}")["calls_saved"]
-    assert saved > 0
+    server.until_ended(run)  # calls in flight at the decision count until then
+    ended = server.data("GET", f"/api/evaluations/{run}")
+    saved = ended["calls_saved"]
+    assert (ended["status"], saved > 0) == ("completed", True), ended
     facts = page.get_by_role("definition").filter(
         has_text=re.compile(f"^after 6 of {CASES} cases; {saved} calls saved$")
     )
