@@ -110,8 +110,9 @@ export function useLiveUpdates(run: Evaluation | undefined): Connection {
     });
     return () => {
       abort.abort();
-      // the last events may not have been refreshed yet
+      // the last events may not have been refreshed yet, and events have only a part of the run
       refreshResults(queries, id);
+      void queries.invalidateQueries({ queryKey: ["run", id] });
       void queries.invalidateQueries({ queryKey: ["histograms", id] });
       void queries.invalidateQueries({ queryKey: ["comparison"] });
       void queries.invalidateQueries({ queryKey: ["runs"] });
