@@ -240,6 +240,13 @@ class Server:
             assert time.monotonic() < deadline
             time.sleep(0.1)
 
+    def until_draining(self) -> None:
+        """Wait until a server that was told to stop takes no more work."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self._is_ready():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
     def _is_ready(self) -> bool:
         try:
             return self.call("GET", "/api/ready")[0] == 200

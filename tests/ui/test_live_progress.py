@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -34,8 +35,10 @@ def test_progress_is_live_and_resumes_after_a_restart(
             _let_some_answer(agent, page)
             cut = len(requests)
             port = str(urlsplit(server.url).port)
+            server.signal(signal.SIGTERM)
+            server.until_draining()  # else the run could end here
             agent.may_answer.set()
-            server.terminate()
+            server.wait()
         page.get_by_text("live", exact=True).wait_for(state="detached")
         with Server(tmp_path / "store.db", "--port", port) as again:
             assert again.url == server.url
