@@ -1,4 +1,4 @@
-"""Exports of OpenAI's hosted evals: evals, runs and output items in every form, told apart by their content.
+"""Exports of OpenAI's hosted evals: evals, runs and output items in every form, recognised by their content.
 
 The samples of output items become responses, with their messages, tool calls, usage and errors.
 """

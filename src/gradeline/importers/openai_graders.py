@@ -312,7 +312,7 @@ class GraderTranslator:
         return {"pass_threshold": share}
 
     def _subject(self, template: Template) -> Config | None:
-        """The extractor of the text that a template stands for; None if it is not part of the response."""
+        """The extractor of the text that a template refers to; None if it is not part of the response."""
         variable = whole_variable(template)
         if variable in (self._answer, OUTPUT_TEXT):
             return {}
@@ -325,7 +325,7 @@ class GraderTranslator:
         return None
 
     def _tool_name(self, template: Template) -> str | None:
-        """The JMESPath of the name of a tool call that a template stands for."""
+        """The JMESPath of the name of a tool call that a template refers to."""
         variable = whole_variable(template)
         found = None if variable is None else _TOOL_NAME.fullmatch(str(variable).removeprefix("sample.output_tools"))
         return None if found is None else f"[{found[1]}].name"

@@ -13,13 +13,21 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from importlib.resources import files
 from keyword import iskeyword
-from math import nextafter
 from posixpath import normpath
 from warnings import catch_warnings
 
 from gradeline.importers.promptfoo_files import SCHEME, FileReference, FileReferenceError
 from gradeline.importers.promptfoo_rules import texts_of
-from gradeline.importers.promptfoo_types import FILE, Assertion, CodeFile, NoCounterpartError, Scope, SuiteGrader
+from gradeline.importers.promptfoo_types import (
+    ABOVE_ZERO,
+    FILE,
+    Assertion,
+    CodeFile,
+    NoCounterpartError,
+    Scope,
+    SuiteGrader,
+    negated_least,
+)
 from gradeline.model import quote
 
 RUNTIME = "graders/promptfoo.mjs"
@@ -29,8 +37,6 @@ _USER = "graders/promptfoo_files"
 _MAX_CODE = 200_000
 _MAX_LINE = 5_000
 """Characters of a line in which the last statement is looked for."""
-_ABOVE_ZERO = 1e-9
-"""The score from which a number passes without a threshold."""
 _STATEMENT = re.compile(r"(?:return|if|for|while|switch|throw|try)\b")
 _DECLARATION = re.compile(r"(?:const|let|var)\s")
 _SEPARATOR = re.compile(r"""'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+"|`(?:[^`\\]|\\.)*+`|[(\[{]|[)\]}]|;""", re.DOTALL)
@@ -96,9 +102,9 @@ def _code(assertion: Assertion) -> str:
 
 def _options(assertion: Assertion) -> dict[str, object]:
     """The options of a grader of kind command: a score passes where promptfoo's number does."""
-    least = _ABOVE_ZERO if assertion.threshold is None else assertion.threshold
+    least = ABOVE_ZERO if assertion.threshold is None else assertion.threshold
     if assertion.negated:
-        least = nextafter(1 - least, 2)
+        least = negated_least(least)
     least = min(1.0, max(0.0, least))
     parameters: dict[str, object] = {"config": dict(assertion.config), "pass_threshold": least}
     if assertion.threshold is not None:

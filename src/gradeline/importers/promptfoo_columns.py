@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from keyword import iskeyword
-from math import nextafter
 from typing import NamedTuple
 
 from msgspec import Struct, field
@@ -30,6 +29,7 @@ from gradeline.importers.promptfoo_types import (
     Several,
     SuiteGrader,
     least_score,
+    negated_least,
     number_text,
 )
 from gradeline.model import canonical_json
@@ -337,7 +337,7 @@ class _Case(Struct):
 
     def _computed(self, term: str, least: float, base: str, negated: bool, decides: bool) -> str:
         if negated:
-            term, least = f"1 - {term}", min(1.0, nextafter(1 - least, 2))
+            term, least = f"1 - {term}", negated_least(least)
         least = least if decides else _MEASURED
         return self._formula({"kind": "formula", "formula": term, "pass_threshold": least}, base, decides=decides)
 

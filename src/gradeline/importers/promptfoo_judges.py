@@ -16,6 +16,7 @@ from gradeline.importers.promptfoo_rules import texts_of
 from gradeline.importers.promptfoo_tags import parse_page
 from gradeline.importers.promptfoo_templates import TemplateError
 from gradeline.importers.promptfoo_types import (
+    ABOVE_ZERO,
     Assertion,
     JudgedCriterion,
     NoCounterpartError,
@@ -242,7 +243,11 @@ def factuality(assertion: Assertion, scope: Scope) -> SuiteGrader:
     names = {"A": "subset", "B": "superset", "C": "agree", "D": "disagree", "E": "differButFactual"}
     choices = {label: number_of(own.get(name, 0 if label == "D" else 1), name) for label, name in names.items()}
     config = grader_options(
-        "model_judge", **_judge(assertion, scope), prompt=_FACTUALITY, reply={"choices": choices}, pass_threshold=1e-9
+        "model_judge",
+        **_judge(assertion, scope),
+        prompt=_FACTUALITY,
+        reply={"choices": choices},
+        pass_threshold=ABOVE_ZERO,
     )
     return SuiteGrader(config, "grader model_judge with choices", _criterion(assertion), _OWN_PROMPT)
 

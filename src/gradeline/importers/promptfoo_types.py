@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import nextafter
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -35,6 +36,8 @@ MAX_CHARS = 10_000_000
 """Maximum characters in the assertions of a test, with their variables."""
 
 
+ABOVE_ZERO = 1e-9
+"""The least score of what passes with any score but 0."""
 _MAX_NUMBER = 1e300
 
 
@@ -148,6 +151,11 @@ def least_score(config: Mapping[str, object]) -> float:
     """The score from which a grader with these options passes."""
     least = config.get("pass_threshold", config.get("threshold", PASS_SCORE))
     return float(least) if isinstance(least, int | float) else PASS_SCORE
+
+
+def negated_least(least: float) -> float:
+    """The least score of a negated assertion: its score is 1 minus the other, which has to be below ``least``."""
+    return min(1.0, nextafter(1 - least, 2)) if least < 1 else ABOVE_ZERO
 
 
 def number_text(value: float) -> str:
