@@ -11,6 +11,7 @@ from gradeline.service.settings import ServeSettings
 from gradeline.store.backup import TableCopy
 from gradeline.store.database import SharedStorage, Transaction, tables_of
 from gradeline.store.labels import HumanVerdict
+from gradeline.store.trust_records import TrustRecord, put_record
 
 MASTER_KEY = b"a master key of the tests, long enough"
 SECRET = "sk-secret-of-the-tests"
@@ -70,6 +71,7 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
         database.transact(_import_under_way)
         database.transact(lambda transaction: _upload(transaction, run_ids[0]))
         storage.put_observations([_observation(n) for n in range(5)])
+        put_record(storage, TrustRecord("calibration", "s", "exact", "f1", "2026-01-02T00:00:00Z", "{}"))
         storage.set_baseline("main", first, by="me", at="2026-01-02T00:00:00Z")
         tables = database.snapshot(lambda transaction: tables_of(transaction, database.dialect))
         empty = [name for name in tables if not database.read(f'SELECT 1 FROM "{name}" LIMIT 1')]

@@ -43,6 +43,7 @@ from gradeline.store import InMemoryStorage, open_storage
 from gradeline.store.backup import Parts
 from gradeline.store.database import Database, Dialect, SharedStorage, Transaction, migrate
 from gradeline.store.labels import LABEL_STEPS
+from gradeline.store.trust_records import TRUST_STEPS
 
 _CHECK_INTERVAL_S = 1.0
 
@@ -286,6 +287,7 @@ PARTS: Parts = {
     "secrets": SECRET_STEPS,
     "sessions": SESSION_STEPS,
     "test_cases": TEST_CASE_STEPS,
+    "trust": TRUST_STEPS,
     "uploads": UPLOAD_STEPS,
 }
 """The migrations of all tables of the service, by part, for copying a store without starting a service."""
