@@ -130,7 +130,14 @@ class GraderUse(NamedTuple):
     @property
     def fingerprint(self) -> str:
         """Covers everything that decides scores and passes: the grader's own fingerprint if nothing is configured."""
-        own = self.grader.fingerprint
+        return self._fingerprint_with(self.grader.fingerprint)
+
+    @property
+    def judge_fingerprint(self) -> str:
+        """As ``fingerprint``, without what a judge learned from labels, and without a baseline run."""
+        return self._fingerprint_with(getattr(self.grader, "judge_fingerprint", self.grader.fingerprint))
+
+    def _fingerprint_with(self, own: str) -> str:
         rule = () if self.turns == "all" else (self.turns,)
         selection = {
             "when": None if self.when is None else self.when.written,

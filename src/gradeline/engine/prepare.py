@@ -219,6 +219,7 @@ class PreparedRun(NamedTuple):
                 getattr(use.grader, "both_orders", False),
                 getattr(use.grader, "judge_id", ""),
                 use.noise,
+                "" if use.judge_fingerprint == use.fingerprint else use.judge_fingerprint,
             )
             for use in self.graders
         }

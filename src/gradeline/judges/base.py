@@ -251,6 +251,11 @@ class JudgeGrader(DeclaredGrader[C]):
         return ""
 
     @property
+    def judge_fingerprint(self) -> str:
+        """The fingerprint without what the judge learned from labels, and without a baseline run."""
+        return self.fingerprint
+
+    @property
     @abstractmethod
     def judges(self) -> tuple[str, ...]:
         """The adapter IDs of the models that give the score."""

@@ -96,8 +96,12 @@ class BaselineJudge(OneModelGrader[BaselineConfig]):
         return self._digest(self.options.baseline)
 
     @property
+    def judge_fingerprint(self) -> str:
+        return self._digest(None)
+
+    @property
     def judge_id(self) -> str:
-        return f"{':'.join((self.options.judge, *self.judges))}@{self._digest(None)[:VERSION_DIGITS]}"
+        return f"{':'.join((self.options.judge, *self.judges))}@{self.judge_fingerprint[:VERSION_DIGITS]}"
 
     def _digest(self, baseline: str | None) -> str:
         options = self.options

@@ -209,8 +209,12 @@ class PairwiseGrader(OneModelGrader[PairwiseConfig]):
         return self._digest(_NOT_IN_FINGERPRINT)
 
     @property
+    def judge_fingerprint(self) -> str:
+        return self._digest((*_NOT_IN_FINGERPRINT, "baseline"))
+
+    @property
     def judge_id(self) -> str:
-        return f"{self.kind}:{self.judges[0]}@{self._digest((*_NOT_IN_FINGERPRINT, 'baseline'))[:VERSION_DIGITS]}"
+        return f"{self.kind}:{self.judges[0]}@{self.judge_fingerprint[:VERSION_DIGITS]}"
 
     def _digest(self, left_out: Sequence[str]) -> str:
         options = canonical_options(self.options)

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from gradeline.model.learned_judging import LearnedJudging
 from gradeline.model.secrets import SecretSet
 
 
@@ -30,6 +31,8 @@ class Resources(NamedTuple):
     """Model prices (`gradeline.adapters.Prices`); None: the built-in table."""
     secrets: SecretSet | None = None
     """Secrets whose markers are in options and environment; the transport inserts the values."""
+    calibrations: Mapping[str, LearnedJudging] | None = None
+    """What judges learned from labels, by `JudgeGrader.judge_fingerprint`."""
 
     def transport(self, **options: Any) -> Any:
         """A new `gradeline.transport.Transport` under the policy; open it with ``async with``."""

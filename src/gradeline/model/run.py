@@ -34,6 +34,14 @@ class RunGrader(msgspec.Struct, frozen=True):
     """Judge of pairs and its version, independent of the baseline; empty for other graders."""
     noise: float = 0.0
     """Smaller changes of a case's score count as same in comparisons with a baseline."""
+    judge_fingerprint: str = ""
+    """The fingerprint of a judge without what it learned from labels, and without a baseline run; empty where it is
+    the same as ``fingerprint``."""
+
+    @property
+    def calibrated_as(self) -> str:
+        """The fingerprint that a calibration of this grader is filed under."""
+        return self.judge_fingerprint or self.fingerprint
 
 
 class EarlyStopping(msgspec.Struct, frozen=True):
