@@ -1,0 +1,45 @@
+"""The stored findings of probes, for showing them where a judge is used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from gradeline.model import Run, Storage
+from gradeline.model.probe import PROBE_NAMES, ProbeFinding, ProbeName, ProbeReport
+from gradeline.store.database import SharedStorage
+from gradeline.store.trust_records import TrustRecord, put_record, records
+
+KIND = "probe"
+
+
+def save_probe_report(storage: Storage, report: ProbeReport) -> int:
+    """Add the report to the records about its judge."""
+    body = msgspec.json.encode(report).decode()
+    return put_record(storage, TrustRecord(KIND, report.suite, report.grader, report.judge, report.at, body))
+
+
+def probe_reports(storage: Storage, judge: str) -> list[ProbeReport]:
+    """All reports on the judge with this fingerprint, oldest first."""
+    if not isinstance(storage, SharedStorage):
+        return []
+    return [msgspec.json.decode(one.body, type=ProbeReport) for one in records(storage, KIND, judge=judge)]
+
+
+def latest_findings(reports: Iterable[ProbeReport]) -> tuple[ProbeFinding, ...]:
+    """The latest finding of each probe: a report may be of some probes only."""
+    found: dict[ProbeName, ProbeFinding] = {}
+    for report in reports:
+        found.update({one.probe: one for one in report.findings})
+    return tuple(found[name] for name in PROBE_NAMES if name in found)
+
+
+def probe_findings(storage: Storage, run: Run) -> dict[str, tuple[ProbeFinding, ...]]:
+    """By grader of a run, what is known of its judge; graders whose judge was never probed are left out."""
+    known = {
+        key: latest_findings(probe_reports(storage, grader.calibrated_as))
+        for key, grader in run.graders.items()
+        if grader.judges
+    }
+    return {key: findings for key, findings in known.items() if findings}
