@@ -13,6 +13,7 @@ import msgspec
 
 from gradeline.engine.comparison import paired
 from gradeline.engine.definition import FAIL_FAST, Rules, run_data, stopped_data
+from gradeline.engine.judge_trust import JudgeTrust, judge_states
 from gradeline.errors import Outcome
 from gradeline.model import (
     Columns,
@@ -27,11 +28,13 @@ from gradeline.model import (
     Storage,
 )
 from gradeline.model.grade import PASS_SCORE
+from gradeline.model.observation import CalibrationState
 from gradeline.model.response import known_cost
 from gradeline.model.run import OrderCounts, TurnRule
 from gradeline.stats import Interval, percentile, score_sums_interval, wilson
 from gradeline.verdict import (
     Gate,
+    JudgeDoubt,
     OrderFinding,
     PairedScores,
     Verdict,
@@ -100,6 +103,13 @@ def _step(ms: float) -> int:
     return round(log(ms) / _STEP) if ms > 1e-9 else _LEAST
 
 
+class JudgeState(msgspec.Struct, frozen=True):
+    """Whether a grader's judge is calibrated, and why."""
+
+    state: CalibrationState
+    reason: str
+
+
 class GraderSummary(msgspec.Struct, frozen=True):
     """One grader's column: every number with its denominator."""
 
@@ -126,6 +136,8 @@ class GraderSummary(msgspec.Struct, frozen=True):
     """When a conversation passes; None in runs of versions that only used the mean."""
     orders: OrderFinding | None = None
     """How often the order of two answers decided; None for a grader that does not compare in both orders."""
+    calibration: JudgeState | None = None
+    """None for a grader without a judge."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -485,7 +497,9 @@ class RunReport(NamedTuple):
 def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunReport:
     """The report of a stored run, by its own rules or by others."""
     rules = Rules.of(run) if rules is None else rules
+    trust = judge_states(storage, run)
     summary, measured = measured_summary(storage, run)
+    summary = with_calibrations(summary, trust)
     gate = rules.read(run)
     verdict = decide(
         gate,
@@ -494,12 +508,28 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
         agent_errors=rules.agent_errors,
         require_calibrated=rules.require_calibrated,
         primary=rules.primary_of(run, tuple(run.graders)),
-        uncalibrated=[key for key, grader in run.graders.items() if grader.judges],
+        uncalibrated=doubts(trust),
         paired=_pairs(storage, run, gate),
         orders={key: column.orders for key, column in summary.graders.items() if column.orders is not None},
     )
     verdict = _of_looks(run, _of_a_part(run, verdict))
     return RunReport(run, summary, verdict, _exit_code(verdict, summary), lambda: storage.records(run.id))
+
+
+def doubts(trust: Mapping[str, JudgeTrust]) -> dict[str, JudgeDoubt]:
+    """The graders whose judge is not calibrated, as gates take them."""
+    return {key: JudgeDoubt(one.state, one.reason) for key, one in trust.items() if one.state != "calibrated"}
+
+
+def with_calibrations(summary: Summary, trust: Mapping[str, JudgeTrust]) -> Summary:
+    """The summary with the states of its judges."""
+    graders = {
+        key: msgspec.structs.replace(column, calibration=JudgeState(trust[key].state, trust[key].reason))
+        if key in trust
+        else column
+        for key, column in summary.graders.items()
+    }
+    return msgspec.structs.replace(summary, graders=graders)
 
 
 def measured_summary(storage: Storage, run: Run) -> tuple[Summary, Measured]:

@@ -143,8 +143,18 @@ def headline(report: RunReport) -> Headline:
 
 def reasons(report: RunReport) -> list[str]:
     """The reasons of the verdict, the most important first."""
-    uncalibrated = ["a judge that is not calibrated took part"] if report.verdict.uncalibrated else []
-    return [*report.verdict.reasons, *uncalibrated]
+    return [*report.verdict.reasons, *(_judge_doubts(report) if report.verdict.uncalibrated else ())]
+
+
+def _judge_doubts(report: RunReport) -> Iterator[str]:
+    """The judges that are not calibrated, where the verdict's own reasons do not name them."""
+    from gradeline.verdict import JudgeDoubt  # loads all of verdict
+
+    for key, column in report.summary.graders.items():
+        if column.calibration is not None and column.calibration.state != "calibrated":
+            reason = f"{key}: {JudgeDoubt(column.calibration.state, column.calibration.reason).sentence}"
+            if not any(said.startswith(reason) for said in report.verdict.reasons):
+                yield reason
 
 
 def coverage(report: RunReport) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Decisions over scores: gates and comparisons, with pass, fail and undecided."""
 
-from gradeline.verdict.evidence import AgentErrors, OrderFinding, PairedScores, ScoreColumn, order_finding
+from gradeline.verdict.evidence import AgentErrors, JudgeDoubt, OrderFinding, PairedScores, ScoreColumn, order_finding
 from gradeline.verdict.gate import GateResult
 from gradeline.verdict.gates import (
     KINDS,
@@ -26,6 +26,7 @@ __all__ = [
     "Gate",
     "GateReading",
     "GateResult",
+    "JudgeDoubt",
     "LogicalGate",
     "OrderFinding",
     "PairedScores",

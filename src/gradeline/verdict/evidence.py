@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from gradeline.model.observation import CalibrationState
 from gradeline.stats import mcnemar, percentile, score_interval
 from gradeline.stats.paired import MIN_CLUSTERS
 
@@ -196,6 +197,20 @@ def _short(p: float) -> str:
         return f"{p:.2g}"
     mantissa, _, exponent = f"{p:.0e}".partition("e")
     return f"{mantissa}e{int(exponent)}"
+
+
+class JudgeDoubt(NamedTuple):
+    """Why a judge is not calibrated."""
+
+    state: CalibrationState = "uncalibrated"
+    reason: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """``its judge is not calibrated (expired: the prompt changed since 2026-11-19)``."""
+        if self.state == "uncalibrated":
+            return "its judge is not calibrated"
+        return f"its judge is not calibrated ({self.state}: {self.reason})"
 
 
 Aggregation = Literal["avg_score", "accuracy", "min", "max", "median", "p50", "p95", "p99"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import eq, ge, gt, le, lt
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -11,7 +11,15 @@ from msgspec import UNSET, UnsetType
 
 from gradeline.errors import Problem
 from gradeline.model import Config, described
-from gradeline.verdict.evidence import AgentErrors, OrderFinding, PairedScores, Range, ScoreColumn, count_failed_calls
+from gradeline.verdict.evidence import (
+    AgentErrors,
+    JudgeDoubt,
+    OrderFinding,
+    PairedScores,
+    Range,
+    ScoreColumn,
+    count_failed_calls,
+)
 
 Result = Literal["pass", "fail", "undecided"]
 
@@ -31,13 +39,13 @@ class GateSettings(NamedTuple):
 class Evidence(NamedTuple):
     """The data for a gate. The first column is that of the first grader.
 
-    ``paired`` is keyed by baseline and grader; ``uncalibrated`` names graders whose judge is not calibrated;
-    ``orders`` has the findings about judges that compare two answers in both orders.
+    ``paired`` is keyed by baseline and grader; ``uncalibrated`` has the graders whose judge is not calibrated, and
+    why; ``orders`` has the findings about judges that compare two answers in both orders.
     """
 
     columns: Mapping[str, ScoreColumn]
     paired: Mapping[tuple[str, str], PairedScores]
-    uncalibrated: Collection[str]
+    uncalibrated: Mapping[str, JudgeDoubt]
     orders: Mapping[str, OrderFinding]
     settings: GateSettings
 
@@ -167,8 +175,9 @@ class ScoreGate(BaseGate, frozen=True, kw_only=True):
         columns = {key: self.usable(column) for key, column in columns.items()}
         finding = self.measure(evidence._replace(columns=columns, settings=settings))
         thin = tuple(low_coverage(columns, settings.coverage_floor, self.needed))
-        doubtful = [key for key in keys if key in evidence.uncalibrated]
-        is_open = (thin and finding.result == "pass") or (doubtful and settings.require_calibrated) or biased
+        doubtful = {key: evidence.uncalibrated[key] for key in keys if key in evidence.uncalibrated}
+        untrusted = any(settings.require_calibrated or doubt.state == "drifted" for doubt in doubtful.values())
+        is_open = (thin and finding.result == "pass") or untrusted or biased
         return msgspec.structs.replace(
             outline,
             observed=finding.observed,
@@ -209,9 +218,12 @@ def _failed_calls(columns: Mapping[str, ScoreColumn], agent_errors: AgentErrors)
             yield f"{key}: {column.failed_calls} {calls} as 0"
 
 
-def _calibration(doubtful: Sequence[str], required: bool) -> Iterator[str]:
-    for key in doubtful:
-        yield f"{key}: its judge is not calibrated" + (", which this gate requires" if required else "")
+def _calibration(doubtful: Mapping[str, JudgeDoubt], required: bool) -> Iterator[str]:
+    for key, doubt in doubtful.items():
+        ending = ", which this gate requires" if required else ""
+        if doubt.state == "drifted" and not required:
+            ending = ", so its scores decide no gate"
+        yield f"{key}: {doubt.sentence}{ending}"
 
 
 def _position_bias(keys: Sequence[str], orders: Mapping[str, OrderFinding]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 
 from gradeline.errors import Problem, closest_match
 from gradeline.model import described, quote, read_struct
-from gradeline.verdict.evidence import AgentErrors, OrderFinding, PairedScores, ScoreColumn
+from gradeline.verdict.evidence import AgentErrors, JudgeDoubt, OrderFinding, PairedScores, ScoreColumn
 from gradeline.verdict.gate import (
     SHARE,
     BaseGate,
@@ -335,7 +335,7 @@ def decide(
     *,
     agent_errors: AgentErrors = "exclude",
     paired: Mapping[tuple[str, str], PairedScores] = _NO_PAIRS,
-    uncalibrated: Collection[str] = (),
+    uncalibrated: Collection[str] | Mapping[str, JudgeDoubt] = (),
     require_calibrated: bool = False,
     primary: Sequence[str] = (),
     orders: Mapping[str, OrderFinding] = _NO_ORDERS,
@@ -343,16 +343,18 @@ def decide(
     """The verdict of a run; without a gate it is "none", but coverage is still checked.
 
     ``columns`` are in the order of the suite's graders. ``paired`` has the scores of the runs in `baselines_of`, by
-    baseline and grader. ``primary`` graders decide if a gate compares several. ``orders`` are the findings about
-    judges that compare two answers: a gate over a judge that prefers a position is undecided. The settings are the
-    suite's; a gate's own settings override them.
+    baseline and grader. ``uncalibrated`` are the graders whose judge is not calibrated, with the reason if it is known;
+    no gate passes or fails by a judge that drifted. ``primary`` graders decide if a gate compares several. ``orders``
+    are the findings about judges that compare two answers: a gate over a judge that prefers a position is undecided.
+    The settings are the suite's; a gate's own settings override them.
     """
+    doubts = uncalibrated if isinstance(uncalibrated, Mapping) else dict.fromkeys(uncalibrated, JudgeDoubt())
     if gate is None:
-        doubtful = not set(uncalibrated).isdisjoint(columns)
+        doubtful = not set(doubts).isdisjoint(columns)
         return Verdict("none", tuple(low_coverage(columns, coverage_floor)), uncalibrated=doubtful)
     settings = GateSettings(coverage_floor, agent_errors, require_calibrated, tuple(primary))
-    result = gate.evaluate(Evidence(columns, paired, uncalibrated, orders, settings))
-    doubtful = not set(uncalibrated).isdisjoint(graders_of(gate, tuple(columns)))
+    result = gate.evaluate(Evidence(columns, paired, doubts, orders, settings))
+    doubtful = not set(doubts).isdisjoint(graders_of(gate, tuple(columns)))
     return Verdict(result.result, tuple(dict.fromkeys(_reasons(result))), (result,), doubtful)
 
 

@@ -1,0 +1,140 @@
+"""Whether a run's judges are calibrated, by the store's records about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from gradeline.model import Run, RunGrader, Storage
+from gradeline.model.calibration import CALIBRATION, Calibration
+from gradeline.model.observation import CalibrationState
+from gradeline.store.database import SharedStorage
+from gradeline.store.trust_records import TrustRecord, latest_record, records
+
+ANCHOR_CHECK = "anchor_check"
+"""The kind of records about answers that a judge graded again."""
+MAX_AGE = timedelta(days=90)
+"""A calibration expires after this time."""
+
+
+class JudgeTrust(NamedTuple):
+    """Whether a judge is calibrated, why, and the record that says so."""
+
+    state: CalibrationState
+    reason: str
+    calibration: Calibration | None = None
+
+
+class _FiledCalibration(NamedTuple):
+    number: int
+    record: Calibration
+
+
+def judge_states(storage: Storage, run: Run, now: datetime | None = None) -> Mapping[str, JudgeTrust]:
+    """The state of each grader of the run that has a judge."""
+    judged = {key: grader for key, grader in run.graders.items() if grader.judges}
+    if not judged:
+        return {}
+    if not isinstance(storage, SharedStorage):  # a store of another kind keeps no records
+        return {key: JudgeTrust("uncalibrated", _never(run)) for key in judged}
+    now = datetime.now(UTC) if now is None else now
+    return {key: _state(storage, run, key, grader, now) for key, grader in judged.items()}
+
+
+def identity_of(grader: RunGrader) -> str:
+    """The fingerprint under which records about a grader's judge are filed."""
+    return getattr(grader, "judge_fingerprint", "") or grader.fingerprint
+
+
+def calibrations_of(storage: Storage, suite: str, grader: str) -> list[Calibration]:
+    """All calibrations of a grader of a suite, oldest first; those of versions to come are left out."""
+    return [filed.record for filed in _filed(storage, suite, grader)]
+
+
+def _filed(storage: Storage, suite: str, grader: str) -> list[_FiledCalibration]:
+    found: list[_FiledCalibration] = []
+    after = 0
+    while page := records(storage, CALIBRATION, suite=suite, grader=grader, after=after):
+        after = page[-1].n
+        read = ((row.n, read_calibration(row)) for row in page)
+        found += [_FiledCalibration(number, record) for number, record in read if record is not None]
+    return found
+
+
+def read_calibration(row: TrustRecord) -> Calibration | None:
+    """The calibration in a record of the store; None for one of a later version that this one cannot read."""
+    try:
+        return msgspec.json.decode(row.body, type=Calibration)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _state(storage: Storage, run: Run, key: str, grader: RunGrader, now: datetime) -> JudgeTrust:
+    identity = identity_of(grader)
+    filed = _filed(storage, run.suite, key)
+    own = _best([one for one in filed if one.record.judge_fingerprint == identity])
+    drifted = _drift(storage, run.suite, key, identity, own)
+    if drifted is not None:
+        return JudgeTrust("drifted", drifted, None if own is None else own.record)
+    if own is None:
+        if not filed:
+            return JudgeTrust("uncalibrated", _never(run))
+        last = filed[-1].record
+        return JudgeTrust("expired", f"{change_since(last, grader)} since {last.at[:10]}", last)
+    record = own.record
+    if now - _time(record.at) > MAX_AGE:
+        return JudgeTrust("expired", f"calibrated on {record.at[:10]}, more than {MAX_AGE.days} days ago", record)
+    if record.state == "calibrated":
+        return JudgeTrust("calibrated", f"{record.headline}, {record.at[:10]}", record)
+    return JudgeTrust(record.state, "; ".join(record.reasons) or record.headline, record)
+
+
+def _best(filed: Sequence[_FiledCalibration]) -> _FiledCalibration | None:
+    """The latest; one against labels of people comes before any against a method."""
+    by_people = [one for one in filed if one.record.against is None]
+    return max(by_people or filed, key=lambda one: one.number, default=None)
+
+
+def _never(run: Run) -> str:
+    return f"never compared with labels: gradeline label {run.id} --sample 100, then gradeline calibrate {run.id}"
+
+
+def change_since(record: Calibration, grader: RunGrader) -> str:
+    """What of a judge changed since its calibration, as a clause: ``the prompt changed``."""
+    changed = []
+    if record.judge != grader.judges:
+        changed.append(f"the model changed from {', '.join(record.judge)} to {', '.join(grader.judges)}")
+    rubric, prompt = getattr(grader, "rubric_version", ""), getattr(grader, "prompt_hash", "")
+    if record.rubric_version != rubric:
+        before, after = (name or "the suite's own" for name in (record.rubric_version, rubric))
+        changed.append(f"the rubric changed from {before} to {after}")
+    elif record.prompt_hash and prompt and record.prompt_hash != prompt:
+        changed.append("the prompt changed")
+    return " and ".join(changed) or "the judge's options changed"
+
+
+class _AnchorAnswer(msgspec.Struct, frozen=True):
+    answer: str = "none"
+    onset: str | None = None
+
+
+def _drift(storage: Storage, suite: str, key: str, identity: str, calibration: _FiledCalibration | None) -> str | None:
+    """Why the judge counts as drifted; None where it does not. A calibration that is newer settles it."""
+    row = latest_record(storage, ANCHOR_CHECK, suite=suite, grader=key, judge=identity)
+    if row is None or (calibration is not None and calibration.number > row.n):
+        return None
+    try:
+        found = msgspec.json.decode(row.body, type=_AnchorAnswer)
+    except msgspec.MsgspecError:
+        return None
+    if found.answer != "judge":
+        return None
+    return f"its scores of frozen answers changed by {(found.onset or row.at)[:10]}; calibrate it again"
+
+
+def _time(at: str) -> datetime:
+    found = datetime.fromisoformat(at)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
