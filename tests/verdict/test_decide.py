@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gradeline.verdict import Gate, PairedScores, ScoreColumn, Verdict, decide, order_finding, read_gate
+from gradeline.verdict import Gate, JudgeDoubt, PairedScores, ScoreColumn, Verdict, decide, order_finding, read_gate
 
 KINDS: dict[str, dict[str, Any]] = {
     "unkinded": {"aggregation": "accuracy", "op": "gte", "value": 0.5},
@@ -200,6 +200,24 @@ def test_a_reason_is_reported_once() -> None:
     twice = {"kind": "logical", "operator": "and", "conditions": [KINDS["simple"], KINDS["simple"] | {"value": 0.4}]}
     verdict = verdict_of(twice, ScoreColumn([1.0] * 4, 4), uncalibrated=["a"])
     assert verdict.reasons.count("a: its judge is not calibrated") == 1
+
+
+def test_the_reason_that_a_judge_is_not_calibrated_is_told() -> None:
+    doubt = JudgeDoubt("expired", "the prompt changed since 2026-11-01")
+    verdict = verdict_of(KINDS["simple"], ScoreColumn([1.0] * 4, 4), uncalibrated={"a": doubt})
+    assert verdict.result == "pass"
+    assert verdict.reasons[-1] == "a: its judge is not calibrated (expired: the prompt changed since 2026-11-01)"
+
+
+def test_no_gate_is_decided_by_a_judge_that_drifted() -> None:
+    drifted = {"a": JudgeDoubt("drifted", "its scores changed")}
+    sentence = "a: its judge is not calibrated (drifted: its scores changed)"
+    for scores in ([1.0] * 4, [0.0] * 4):
+        verdict = verdict_of(KINDS["simple"], ScoreColumn(scores, 4), uncalibrated=drifted)
+        assert (verdict.result, verdict.uncalibrated) == ("undecided", True)
+        assert verdict.reasons[-1] == f"{sentence}, so its scores decide no gate"
+    verdict = verdict_of(KINDS["simple"], ScoreColumn([1.0], 1), uncalibrated=drifted, require_calibrated=True)
+    assert verdict.reasons[-1] == f"{sentence}, which this gate requires"
 
 
 def test_an_uncalibrated_judge_does_not_change_a_verdict_of_others() -> None:

@@ -44,11 +44,6 @@ def judge_states(storage: Storage, run: Run, now: datetime | None = None) -> Map
     return {key: _state(storage, run, key, grader, now) for key, grader in judged.items()}
 
 
-def identity_of(grader: RunGrader) -> str:
-    """The fingerprint under which records about a grader's judge are filed."""
-    return getattr(grader, "judge_fingerprint", "") or grader.fingerprint
-
-
 def calibrations_of(storage: Storage, suite: str, grader: str) -> list[Calibration]:
     """All calibrations of a grader of a suite, oldest first; those of versions to come are left out."""
     return [filed.record for filed in _filed(storage, suite, grader)]
@@ -73,7 +68,7 @@ def read_calibration(row: TrustRecord) -> Calibration | None:
 
 
 def _state(storage: Storage, run: Run, key: str, grader: RunGrader, now: datetime) -> JudgeTrust:
-    identity = identity_of(grader)
+    identity = grader.calibrated_as
     filed = _filed(storage, run.suite, key)
     own = _best([one for one in filed if one.record.judge_fingerprint == identity])
     drifted = _drift(storage, run.suite, key, identity, own)
@@ -107,11 +102,10 @@ def change_since(record: Calibration, grader: RunGrader) -> str:
     changed = []
     if record.judge != grader.judges:
         changed.append(f"the model changed from {', '.join(record.judge)} to {', '.join(grader.judges)}")
-    rubric, prompt = getattr(grader, "rubric_version", ""), getattr(grader, "prompt_hash", "")
-    if record.rubric_version != rubric:
-        before, after = (name or "the suite's own" for name in (record.rubric_version, rubric))
+    if record.rubric_version != grader.rubric_version:
+        before, after = (name or "the suite's own" for name in (record.rubric_version, grader.rubric_version))
         changed.append(f"the rubric changed from {before} to {after}")
-    elif record.prompt_hash and prompt and record.prompt_hash != prompt:
+    elif record.prompt_hash and grader.prompt_hash and record.prompt_hash != grader.prompt_hash:
         changed.append("the prompt changed")
     return " and ".join(changed) or "the judge's options changed"
 

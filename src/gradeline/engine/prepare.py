@@ -220,6 +220,8 @@ class PreparedRun(NamedTuple):
                 getattr(use.grader, "judge_id", ""),
                 use.noise,
                 "" if use.judge_fingerprint == use.fingerprint else use.judge_fingerprint,
+                getattr(use.grader, "prompt_hash", ""),
+                getattr(use.grader, "rubric_version", ""),
             )
             for use in self.graders
         }

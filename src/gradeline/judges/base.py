@@ -256,6 +256,16 @@ class JudgeGrader(DeclaredGrader[C]):
         return self.fingerprint
 
     @property
+    def prompt_hash(self) -> str:
+        """Digest of the prompt's text, so that a calibration can say that it changed; empty if it has none."""
+        return ""
+
+    @property
+    def rubric_version(self) -> str:
+        """The id of the shipped rubric; empty for the suite's own."""
+        return ""
+
+    @property
     @abstractmethod
     def judges(self) -> tuple[str, ...]:
         """The adapter IDs of the models that give the score."""

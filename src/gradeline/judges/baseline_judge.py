@@ -100,6 +100,10 @@ class BaselineJudge(OneModelGrader[BaselineConfig]):
         return self._digest(None)
 
     @property
+    def prompt_hash(self) -> str:
+        return RUBRIC_HASH if self.options.judge == "llm" else ""
+
+    @property
     def judge_id(self) -> str:
         return f"{':'.join((self.options.judge, *self.judges))}@{self.judge_fingerprint[:VERSION_DIGITS]}"
 

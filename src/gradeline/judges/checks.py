@@ -122,6 +122,10 @@ class JudgedChecksGrader(JudgeGrader[ChecksConfig]):
         scoring = {name: value for name, value in options.items() if name not in _NOT_SCORING}
         return fingerprint(self.noun, self.kind, self.version, self.judges, _CRITERION, scoring)
 
+    @property
+    def prompt_hash(self) -> str:
+        return self._judge.prompt_hash
+
     @cached_property
     def _judge(self) -> ModelJudge:
         own = self.options

@@ -129,6 +129,14 @@ class ModelJudge(OneModelGrader[ModelJudgeConfig]):
             {name: value for name, value in options.items() if name not in _NOT_IN_FINGERPRINT},
         )
 
+    @property
+    def prompt_hash(self) -> str:
+        return self._prompt_fingerprint(self.rubric)
+
+    @property
+    def rubric_version(self) -> str:
+        return self.rubric.id or ""
+
     def prepare(self) -> None:
         run_steps(lambda: self.rubric, lambda: self._adapter)
 

@@ -213,6 +213,10 @@ class PairwiseGrader(OneModelGrader[PairwiseConfig]):
         return self._digest((*_NOT_IN_FINGERPRINT, "baseline"))
 
     @property
+    def prompt_hash(self) -> str:
+        return self._prompt_fingerprint(self._text)
+
+    @property
     def judge_id(self) -> str:
         return f"{self.kind}:{self.judges[0]}@{self.judge_fingerprint[:VERSION_DIGITS]}"
 
@@ -277,13 +281,16 @@ class PairwiseGrader(OneModelGrader[PairwiseConfig]):
         config = options.run_config(options.model, options.system_prompt, self.budget)
         return await ask_judge(self._adapter, self._endpoint, self._access, request, config, _read_pair)
 
+    def _prompt_fingerprint(self, rubric: str) -> str:
+        return fingerprint("prompt", self.options.system_prompt, rubric, _instruction(self.options.reasoning))
+
     def _graded(self, rubric: str, answers: list[JudgeAnswer[PairVerdict]]) -> GradeResult | OrderDecidedError:
         shown_first, shown_second = (answered.value for answered in answers)
         both = BothOrders(shown_first.first - shown_first.second, shown_second.second - shown_second.first)
         metadata: dict[str, Any] = {
             "judge": self.judges[0],
             "model": answers[0].model,
-            "prompt": fingerprint("prompt", self.options.system_prompt, rubric, _instruction(self.options.reasoning)),
+            "prompt": self._prompt_fingerprint(rubric),
             "winner": both.winner,
             "difference": both.difference,
             "differences": both._asdict(),

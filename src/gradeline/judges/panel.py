@@ -152,6 +152,14 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         members = [member.fingerprint for member in self._members]
         return fingerprint(self.noun, self.kind, self.version, members, options.aggregation, options.quorum)
 
+    @property
+    def prompt_hash(self) -> str:
+        return self._members[0].prompt_hash
+
+    @property
+    def rubric_version(self) -> str:
+        return self._members[0].rubric_version
+
     def prepare(self) -> None:
         problems: list[Problem] = []
         for number, member in enumerate(self._members):

@@ -173,6 +173,10 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
         rubric = with_submission(self._rubric)
         return fingerprint(self.noun, self.kind, self.version, rubric, self._instruction, agent, options)
 
+    @property
+    def prompt_hash(self) -> str:
+        return self._prompt_fingerprint(self._rubric)
+
     def prepare(self) -> None:
         run_steps(lambda: self._rubric, lambda: self.connection, self._require_file)
 
@@ -289,13 +293,16 @@ class LettaJudge(JudgeGrader[LettaJudgeConfig]):
         metadata: dict[str, Any] = {
             "judge": self.judges[0],
             "judge_agent_id": conversation.agent,
-            "prompt": fingerprint("prompt", with_submission(rubric), self._instruction),
+            "prompt": self._prompt_fingerprint(rubric),
             "usage": usage_metadata(usage),
         }
         notes = unfilled(rubric, case)
         if notes:
             metadata["notes"] = notes
         return MeteredResult(GradeResult(verdict.score, verdict.notes or None, metadata), usage)
+
+    def _prompt_fingerprint(self, rubric: str) -> str:
+        return fingerprint("prompt", with_submission(rubric), self._instruction)
 
     async def _answer(self, conversation: _JudgeCalls) -> JudgeVerdict | ReplyError:
         """The judge's verdict, with retries; a shared agent is called only once."""

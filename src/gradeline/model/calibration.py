@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from gradeline.model.learned_judging import LabelledConfidences, PanelWeights
 from gradeline.model.observation import CalibrationState
 
 CALIBRATION = "calibration"
@@ -160,6 +161,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     cost_per_agreement: float | None = None
     value: JudgeValue | None = None
     notes: tuple[str, ...] = ()
+    panel: PanelWeights | None = None
+    selective: LabelledConfidences | None = None
 
     @property
     def labels_saved(self) -> float | None:

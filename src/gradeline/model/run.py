@@ -37,6 +37,10 @@ class RunGrader(msgspec.Struct, frozen=True):
     judge_fingerprint: str = ""
     """The fingerprint of a judge without what it learned from labels, and without a baseline run; empty where it is
     the same as ``fingerprint``."""
+    prompt_hash: str = ""
+    """Digest of a judge's prompt; empty for other graders."""
+    rubric_version: str = ""
+    """The id of a judge's shipped rubric; empty for a text of the suite."""
 
     @property
     def calibrated_as(self) -> str:
