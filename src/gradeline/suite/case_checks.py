@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradeline.errors import GraderError, Problem, closest_match
-from gradeline.graders.checks import has_judge, metrics_of
 from gradeline.model import Sample, quote
 from gradeline.suite.case_condition import CaseCondition, condition_faults
 from gradeline.suite.spec import GraderSpec
@@ -49,6 +48,8 @@ class _CheckReader:
         self._counts[not sample.checks] += 1
         if not sample.checks:
             return
+        from gradeline.graders.checks import has_judge, metrics_of  # loads all rules, and few datasets have checks
+
         if len(self._metrics) <= MAX_METRICS:
             self._metrics.update(dict.fromkeys(metrics_of(sample.checks)))
         if self._judged is None and has_judge(sample.checks):
@@ -80,15 +81,24 @@ def metric_columns(spec: GraderSpec, metrics: Iterable[str], specs: Iterable[Gra
             )
 
 
+def metric_names(found: ChecksInDataset, default: object) -> list[str]:
+    """The metrics of the cases' checks and of the default checks."""
+    from gradeline.graders.checks import metrics_of
+
+    return list(dict.fromkeys((*found.metrics, *metrics_of(default))))
+
+
 def checks_faults(spec: GraderSpec, found: ChecksInDataset) -> Iterator[Problem]:
     """What prevents a grader of kind checks from running the checks of the cases; paths are options of the grader."""
+    from gradeline.graders.checks import has_judge
+
     default = spec.config.get("default") or []
     judged = "its default checks" if has_judge(default) else None
     if found.judged is not None:
         judged = f"case {quote(found.judged)}"
     if judged is not None and spec.config.get("model") is None:
         yield Problem("model", f"is required: {judged} has a check for a judge; name the model that judges")
-    named = dict.fromkeys((*found.metrics, *metrics_of(default)))
+    named = metric_names(found, default)
     declared = spec.config.get("metrics")
     for metric in named:
         if isinstance(declared, list) and metric not in declared:
@@ -110,7 +120,7 @@ def with_metrics(entry: Mapping[str, Any], found: ChecksInDataset) -> dict[str, 
     options = options_of(entry)
     if options.get("metrics") is not None:
         return dict(entry)
-    metrics = list(dict.fromkeys((*found.metrics, *metrics_of(options.get("default")))))
+    metrics = metric_names(found, options.get("default"))
     if isinstance(entry.get("config"), Mapping):
         return {**entry, "config": {**entry["config"], "metrics": metrics}}
     return {**entry, "metrics": metrics}

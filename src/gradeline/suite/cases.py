@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from gradeline.errors import ConfigError, Problem
-from gradeline.graders.checks import checks_of_case
 from gradeline.model import Sample, clean_text, quote, read_struct
 from gradeline.model.text import scalar_text
 from gradeline.suite.case_ids import CaseIds
@@ -132,9 +132,15 @@ def plain_sample(line: bytes) -> Sample | None:
         row = _decode_plain(line)
     except (ValueError, RecursionError):
         return None
-    if not row.input or row.id == "" or (row.checks is not UNSET and (not row.checks or checks_of_case(row.checks)[1])):
+    if not row.input or row.id == "" or (row.checks is not UNSET and not _valid_checks(row.checks)):
         return None
     return Sample(row.id, row.input, row.ground_truth, tags=row.tags, cluster=row.cluster or None, checks=row.checks)
+
+
+def _valid_checks(checks: Sequence[Any]) -> bool:
+    from gradeline.graders.checks import checks_of_case  # loads all rules, and few datasets have checks
+
+    return bool(checks) and not checks_of_case(checks)[1]
 
 
 def _check(values: dict[str, Any], needs_input: bool) -> tuple[CaseEntry | None, list[Problem]]:

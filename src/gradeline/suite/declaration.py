@@ -15,7 +15,6 @@ from msgspec import UNSET, Meta, UnsetType
 
 from gradeline.errors import Problem
 from gradeline.graders.base import DEFAULT_EXTRACTOR
-from gradeline.graders.checks import checks_of_case
 from gradeline.model import Config, described, quote
 from gradeline.model.run import TurnRule
 from gradeline.suite.case_condition import CONDITION
@@ -442,6 +441,8 @@ class CaseEntry(Config, frozen=True, kw_only=True, forbid_unknown_fields=False):
                 turns = f"{len(self.input)} turn" + ("s" if len(self.input) != 1 else "")
                 yield Problem("ground_truth", f"has {len(self.ground_truth)} items for {turns} of input")
         if self.checks is not None:
+            from gradeline.graders.checks import checks_of_case  # loads all rules, and few datasets have checks
+
             yield from checks_of_case(self.checks)[1]
             if not self.checks:
                 yield Problem("checks", "is empty: write at least one check, or leave it out")

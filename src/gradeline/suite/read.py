@@ -13,11 +13,17 @@ from msgspec.structs import replace
 from gradeline import extractors, graders, targets
 from gradeline.errors import ConfigError, Problem, UnknownNameError, closest_match
 from gradeline.graders.case_values import is_reference
-from gradeline.graders.checks import metrics_of
 from gradeline.graders.registry import ALIASES
 from gradeline.model import Config, Sample, quote, read_struct
 from gradeline.model.config import Reader
-from gradeline.suite.case_checks import CHECKS, ChecksInDataset, checks_faults, metric_columns, read_checks_of
+from gradeline.suite.case_checks import (
+    CHECKS,
+    ChecksInDataset,
+    checks_faults,
+    metric_columns,
+    metric_names,
+    read_checks_of,
+)
 from gradeline.suite.case_condition import condition_faults
 from gradeline.suite.case_ids import CaseIdScheme
 from gradeline.suite.clusters import ClusterPath
@@ -421,7 +427,7 @@ class _SuiteReader:
                 self._fault((*path, *path_steps(fault.path)), fault.message)
             named = spec.config.get("metrics")
             default = spec.config.get("default")
-            metrics = dict.fromkeys((*found.metrics, *metrics_of(default)) if named is None else named)
+            metrics = dict.fromkeys(metric_names(found, default) if named is None else named)
             for column in metric_columns(spec, metrics, specs):
                 if column.key in keys or column.key in {one.key for one in specs}:
                     message = f"{quote(column.key)} is a metric of checks and also a grader; rename one of them"

@@ -7,6 +7,7 @@ import os
 import struct
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -119,8 +120,24 @@ class EncodedBatchResults(msgspec.Struct, frozen=True, tag="batch_results", arra
 WorkerReply = CodeLoaded | SetupDone | BatchResults
 
 encode = msgspec.msgpack.Encoder().encode
-decode_request = msgspec.msgpack.Decoder(EngineRequest).decode
-decode_reply = msgspec.msgpack.Decoder(WorkerReply).decode
+
+
+@cache
+def _decoder(message: object) -> msgspec.msgpack.Decoder[Any]:
+    """Made on first use: it takes a millisecond, and each side of the pipe needs one."""
+    return msgspec.msgpack.Decoder(message)
+
+
+def decode_request(frame: bytes | bytearray | memoryview) -> EngineRequest:
+    """A message of the engine; raises `msgspec.DecodeError`."""
+    request: EngineRequest = _decoder(EngineRequest).decode(frame)
+    return request
+
+
+def decode_reply(frame: bytes | bytearray | memoryview) -> WorkerReply:
+    """A message of a worker; raises `msgspec.DecodeError`."""
+    reply: WorkerReply = _decoder(WorkerReply).decode(frame)
+    return reply
 
 
 def frame(message: object) -> bytes:
