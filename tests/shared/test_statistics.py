@@ -85,3 +85,44 @@ def test_reliability_on_tau_airline(shared_rows) -> None:
         for k, value in enumerate(expected[name], 1):
             per_task = [formula(len(tries), sum(reward == 1.0 for reward in tries), k) for tries in rewards.values()]
             assert sum(per_task) / len(per_task) == pytest.approx(value)
+
+
+def test_agreement(oracles: dict[str, Any]) -> None:
+    expected = oracles["cohen_kappa"]
+    for table, name in (
+        ([[20, 5], [10, 15]], "wikipedia_20_5_10_15"),
+        ([[90, 5], [5, 0]], "prevalence_paradox_90_5_5_0"),
+    ):
+        kappa = stats.cohen_kappa(table)
+        assert kappa is not None
+        assert kappa.estimate == pytest.approx(expected[name])
+    ratings = oracles["krippendorff_alpha"]
+    columns = zip(*ratings["data_rows_raters_cols_units_null_missing"], strict=True)
+    units = [{str(rater): value for rater, value in enumerate(column) if value is not None} for column in columns]
+    for level, value in ratings["classic_4x12"].items():
+        alpha = stats.krippendorff_alpha(units, level)
+        assert alpha is not None
+        assert alpha.estimate == pytest.approx(value)
+
+
+def test_rogan_gladen(oracles: dict[str, Any]) -> None:
+    expected = oracles["rogan_gladen"]
+    found = stats.rogan_gladen(400, 1_000, 0.9, 200, 0.7, 200)
+    assert found.estimate == pytest.approx(expected["p=.4,q0=.7,q1=.9"])
+    assert tuple(found.interval) == pytest.approx(tuple(expected["ci n=1000,m0=m1=200"]), abs=1e-12)
+    estimate, interval = expected["p=.8,q0=.85,q1=.9,n=500,m0=m1=100"]
+    second = stats.rogan_gladen(400, 500, 0.9, 100, 0.85, 100)
+    assert second.estimate == pytest.approx(estimate)
+    assert tuple(second.interval) == pytest.approx(tuple(interval), abs=1e-12)
+
+
+def test_calibration_of_scores(oracles: dict[str, Any]) -> None:
+    curve = oracles["isotonic"]
+    fit = stats.isotonic(curve["x"], curve["y"])
+    assert list(fit.values) == pytest.approx(curve["fit"])
+    assert [fit(2.5), fit(9)] == pytest.approx(curve["predict_2.5_and_9"])
+    metrics = oracles["calibration_metrics"]
+    scores, labels = metrics["scores"], metrics["labels"]
+    assert list(stats.isotonic(scores, labels).values) == pytest.approx(metrics["isotonic_fit"])
+    assert stats.brier(scores, labels) == pytest.approx(metrics["brier"])
+    assert stats.expected_calibration_error(scores, labels, 5) == pytest.approx(metrics["ece_5_equal_width_bins"])

@@ -102,6 +102,9 @@ class _Mean(NamedTuple):
 _NO_VARIANCE = 1e-12
 """A smaller variance is due to rounding: the sums of ten scores of 0.7 give about 1e-16."""
 
+_ROUNDING = 1e-9
+"""A smaller relative difference is due to rounding."""
+
 
 def _mean_of(values: Iterable[float], clusters: Iterable[Hashable] | None) -> _Mean:
     data = finite_values(values)
@@ -122,14 +125,19 @@ def _mean_of(values: Iterable[float], clusters: Iterable[Hashable] | None) -> _M
 def _score_interval(mean: _Mean, confidence: float) -> Interval | None:
     if mean.groups < 2:
         return None
-    estimate, groups = min(1.0, max(0.0, mean.estimate)), mean.groups
+    return effective_interval(mean.estimate, mean.variance, mean.groups, mean.n, confidence)
+
+
+def effective_interval(estimate: float, variance: float, groups: float, n: int, confidence: float = 0.95) -> Interval:
+    """The interval of `score_interval` for any estimate in 0..1, its squared standard error, and independent groups."""
+    estimate = min(1.0, max(0.0, estimate))
     spread = estimate * (1.0 - estimate)
     tail = 0.5 + _level(confidence) / 2.0
-    equal = mean.variance * groups <= _NO_VARIANCE
-    cases = groups if equal else max(groups, spread / mean.variance)
-    q = normal_quantile(tail) if cases == groups else student_quantile(tail, groups - 1)
+    equal = variance * groups <= _NO_VARIANCE
+    cases = groups if equal else max(groups, spread / variance)
+    q = normal_quantile(tail) if cases <= groups * (1.0 + _ROUNDING) else student_quantile(tail, groups - 1)
     low, high = _wilson_bounds(estimate, cases, q)
-    return Interval(low, high, estimate=estimate, se=sqrt(mean.variance), n=mean.n)
+    return Interval(low, high, estimate=estimate, se=sqrt(variance), n=n)
 
 
 def _wilson_bounds(share: float, cases: float, q: float) -> tuple[float, float]:
