@@ -83,7 +83,11 @@ def test_a_label_identifies_its_grade(service: Service, call: Call, run: str) ->
         "grader_id": "exact",
         "verdict": "pass",
         "score": 0.75,
+        "category": None,
         "reason": "It is right, in other words.",
+        "role": "rater",
+        "probability": None,
+        "sample": None,
         "author": None,
         "labelled_at": answer.data["labelled_at"],
         "grade_outcome": "fail",
@@ -100,7 +104,10 @@ def test_a_label_identifies_its_grade(service: Service, call: Call, run: str) ->
                 "grader_id": "exact",
                 "verdict": "pass",
                 "score": 0.75,
+                "category": None,
                 "reason": "It is right, in other words.",
+                "role": "rater",
+                "withdrawn": False,
                 "author": None,
                 "at": expected["labelled_at"],
             }
@@ -150,7 +157,9 @@ def test_changes_and_deletes_are_added_to_the_history(
     put(call, run, verdict="fail", reason="on second thought", score=0, headers=two)
     assert call("DELETE", path_of(run), headers=one).status == 204
     data = call("GET", path_of(run).rpartition("/")[0], headers=one).data
-    assert data["labels"] == []
+    assert [(label["verdict"], label["author"]) for label in data["labels"]] == [
+        ("fail", two["Authorization"].split("_")[1])
+    ]
     first, second = (headers["Authorization"].split("_")[1] for headers in (one, two))
     assert [(act["verdict"], act["reason"], act["score"], act["author"]) for act in data["history"]] == [
         ("pass", "good", None, first),

@@ -14,11 +14,11 @@ import pytest
 
 from gradeline.errors import ConfigError
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
+from gradeline.model.label import HumanVerdict
 from gradeline.service import retention
 from gradeline.service.retention import RetentionTask, decide, prune
 from gradeline.service.service import Service, build_service
 from gradeline.service.settings import RetentionRules, ServeSettings, age_of
-from gradeline.store.labels import HumanVerdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 

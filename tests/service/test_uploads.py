@@ -12,13 +12,13 @@ import pytest
 
 from gradeline.engine.definition import RunDefinition, RunOptions
 from gradeline.model import Grade, GradeKey, Outcome, Run
+from gradeline.model.label import HumanVerdict
 from gradeline.service import uploads
 from gradeline.service.secrets import Binding
 from gradeline.service.service import Service
 from gradeline.service.settings import RetentionRules, ServeSettings
 from gradeline.service.uploads import Uploads
 from gradeline.store import InMemoryStorage
-from gradeline.store.labels import HumanVerdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -436,8 +436,13 @@ def test_labels_of_an_uploaded_run_are_shown_and_can_be_changed(call: Call, serv
     upload(call, copy)
     run = service.storage.get_run(copy.id)
     assert run is not None
-    (row,) = call("GET", f"/api/evaluations/{copy.id}/labels").data["labels"]
-    assert (row["verdict"], row["reason"], row["author"], row["repeat"]) == ("fail", "it is ☃", "me", 1)
+    rows = call("GET", f"/api/evaluations/{copy.id}/labels").data["labels"]
+    assert [(row["verdict"], row["category"], row["author"], row["role"], row["repeat"]) for row in rows] == [
+        ("fail", "wrong city", "me", "rater", 1),
+        ("pass", "wrong city", "you", "adjudicator", 1),
+        (None, "rude", None, "rater", 1),
+    ]
     record = next(one for one in service.storage.records(copy.id) if (one.case, one.repeat) == ("case 0 é", 1))
-    service.labels.put(run, record, "exact", HumanVerdict("pass", "it is right"), "you")
-    assert call("GET", f"/api/evaluations/{copy.id}/labels").data["labels"][0]["verdict"] == "pass"
+    service.labels.put(run, record, "exact", HumanVerdict("pass", "it is right"), "me")
+    changed = call("GET", f"/api/evaluations/{copy.id}/labels").data["labels"][-1]
+    assert (changed["verdict"], changed["author"]) == ("pass", "me")

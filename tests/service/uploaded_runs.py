@@ -19,25 +19,28 @@ from gradeline.model import (
     Sample,
     Trajectory,
 )
+from gradeline.model.label import HumanVerdict, LabelKey
 from gradeline.model.run import CodeVersion
-from gradeline.store.database import SharedStorage
+from gradeline.store.database import SharedStorage, Transaction
 from gradeline.store.labels import (
-    HumanVerdict,
-    LabelKey,
+    LabelDraw,
     create_label_tables,
+    draws_of_run,
     has_label_tables,
     insert_label,
     label_row,
     labels_of_run,
+    put_draws,
 )
 from gradeline.store.transfer import case_lines, content_of, header_of
 
 GRADERS = {"exact": RunGrader("exact_match", "f1"), "judge": RunGrader("model_judge", "f2", judges=("openai/x",))}
 _ENDED = "2026-01-02T00:00:00Z"
+_LABELLED = "2026-01-03T00:00:00Z"
 
 
 def new_run(storage: SharedStorage, cases: int = 5, **fields: Any) -> Run:
-    """A completed run of two repeats: answers and failures, grades, errors, clusters, a label and an open case."""
+    """A completed run of two repeats: answers and failures, grades, errors, clusters, labels and an open case."""
     wanted = {"name": "second", "suite": "capitals", "repeats": 2, "total": 2 * cases, "started_at": _ENDED, **fields}
     version = CodeVersion(commit="c0ffee", branch="main", dirty=False)
     run = storage.save_run(Run(graders=GRADERS, code_version=version, status="running", **wanted))
@@ -49,12 +52,26 @@ def new_run(storage: SharedStorage, cases: int = 5, **fields: Any) -> Run:
     create_label_tables(storage.database)
     record = storage.get_record(ResponseKey(run, "case 0 é", 1))
     assert record is not None
-    label = label_row(
-        LabelKey(run, record.case, 1, "exact"),
-        *(record.sample, record.response, record.grades["exact"]),
-        *(HumanVerdict("fail", "it is ☃"), "me", "2026-01-03T00:00:00Z"),
+    value = HumanVerdict("fail", "it is ☃", 0.25, "wrong city", 0.5, "random-1")
+    shown = (record.sample, record.response)
+    labels = [
+        label_row(LabelKey(run, record.case, 1, "exact"), *shown, record.grades["exact"], value, "me", _LABELLED),
+        label_row(
+            *(LabelKey(run, record.case, 1, "exact"), *shown, record.grades["exact"]),
+            *(value._replace(verdict="pass", role="adjudicator"), "you", _LABELLED),
+        ),
+        label_row(LabelKey(run, record.case, 1, "tone"), *shown, None, HumanVerdict(category="rude"), "", _LABELLED),
+    ]
+    draw = LabelDraw(
+        *("random-1", "exact", 0, record.case, 1, "random", 1, 0.5, "fail", 4, 2 * cases, _LABELLED),
     )
-    storage.database.transact(lambda transaction: insert_label(transaction, run, label))
+
+    def work(transaction: Transaction) -> None:
+        for label in labels:
+            insert_label(transaction, run, label)
+        put_draws(transaction, run, [draw])
+
+    storage.database.transact(work)
     return storage.update_run(run, status="completed", completed_at=_ENDED)
 
 
@@ -105,5 +122,6 @@ def content_in(storage: SharedStorage, run: str) -> Any:
         storage.counts(run),
         storage.clusters(run),
         [row._replace(n=0) for row in labels_of_run(read, run)] if has_label_tables(read) else [],
+        draws_of_run(read, run, "exact") if has_label_tables(read) else [],
         list(storage.measures(run, digests=True)),
     )

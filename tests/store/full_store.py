@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
+from gradeline.model.label import HumanVerdict
 from gradeline.model.observation import Observation
 from gradeline.service.auth import Caller, KeyScope
 from gradeline.service.secrets import Binding
@@ -10,7 +11,7 @@ from gradeline.service.service import PARTS, build_service
 from gradeline.service.settings import ServeSettings
 from gradeline.store.backup import TableCopy
 from gradeline.store.database import SharedStorage, Transaction, tables_of
-from gradeline.store.labels import HumanVerdict
+from gradeline.store.labels import LabelDraw, put_draws
 from gradeline.store.trust_records import TrustRecord, put_record
 
 MASTER_KEY = b"a master key of the tests, long enough"
@@ -39,6 +40,10 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
         assert first is not None
         assert record is not None
         service.labels.put(first, record, "exact", HumanVerdict("pass", "right"), "me")
+        drawn = LabelDraw(
+            *("random-1", "exact", 0, "case-1", 0, "random", 1, 0.5, "pass", 6, 6, "2026-01-02T00:00:00Z"),
+        )
+        database.transact(lambda transaction: put_draws(transaction, run_ids[0], [drawn]))
         for n in range(3):
             case = service.cases.create(
                 {"input": f"Question {n} ☃", "expected_output": "x", "tags": ["a"], "checks": CHECKS}

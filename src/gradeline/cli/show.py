@@ -34,7 +34,19 @@ _WORST = (
     TableColumn(""),
     TableColumn("why", wraps=True),
 )
-_LABEL_FIELDS = ("grader", "verdict", "score", "reason", "author", "at")
+_LABEL_FIELDS = {
+    "grader": "question",
+    "verdict": "verdict",
+    "score": "score",
+    "category": "category",
+    "reason": "comment",
+    "author": "rater",
+    "role": "role",
+    "probability": "probability",
+    "sample": "sample",
+    "at": "at",
+}
+"""Fields of a label in a record, with their names in the store."""
 _MAX_TRACEBACKS = 2
 _MAX_LINES = 15
 _MAX_LINE = 300
@@ -170,7 +182,7 @@ def _labels_of(storage: Storage, run: Run) -> dict[tuple[str, int], list[dict[st
     found: dict[tuple[str, int], list[dict[str, object]]] = {}
     if isinstance(storage, SharedStorage) and has_label_tables(storage.database.read):
         for label in labels_of_run(storage.database.read, run.id):
-            shown = {name: getattr(label, name) for name in _LABEL_FIELDS}
+            shown = {name: getattr(label, field) for name, field in _LABEL_FIELDS.items()}
             found.setdefault((label.case, label.repeat), []).append(shown)
     return found
 

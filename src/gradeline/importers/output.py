@@ -35,17 +35,10 @@ from gradeline.model import (
     to_json,
 )
 from gradeline.model.files import atomic_path
+from gradeline.model.label import HumanVerdict, LabelKey, LabelRow, Verdict
 from gradeline.rest_types import utc_timestamp
 from gradeline.store.database import SharedStorage, Transaction
-from gradeline.store.labels import (
-    HumanVerdict,
-    LabelKey,
-    LabelRow,
-    Verdict,
-    create_label_tables,
-    insert_label,
-    label_row,
-)
+from gradeline.store.labels import create_label_tables, insert_label, label_row
 from gradeline.store.rows import new_run_id
 
 SUITE = "suite.yaml"
@@ -280,7 +273,7 @@ class _LabelBatch:
         grade = grades.get(grader) or not_graded(self._run.graders[grader])
         key = LabelKey(self._run.id, result.sample.case_key, result.repeat, grader)
         verdict = HumanVerdict(label.verdict, clean_text(label.reason).text, label.score)
-        author = None if label.author is None else clean_text(label.author).text
+        author = clean_text(label.author or "").text
         return label_row(key, result.sample, result.response, grade, verdict, author, label.at or self._now)
 
     def store(self) -> None:

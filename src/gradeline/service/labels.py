@@ -10,16 +10,13 @@ from msgspec.structs import asdict
 
 from gradeline.errors import Outcome
 from gradeline.model import Grade, Record, Run, clean_text
+from gradeline.model.label import ChangeRow, HumanVerdict, LabelKey, LabelRow, RaterRole, Verdict
 from gradeline.rest_types import ResultDetail, result_id, utc_timestamp
 from gradeline.service.audit import Recorder, unrecorded
 from gradeline.service.errors import Code, ServiceError, not_found
 from gradeline.service.requests import PageRequest, decode_cursor, encode_cursor
 from gradeline.store.database import Database, Transaction
 from gradeline.store.labels import (
-    HumanVerdict,
-    LabelKey,
-    LabelRow,
-    Verdict,
     count_labels,
     create_label_tables,
     insert_label,
@@ -34,20 +31,27 @@ from gradeline.store.queries import run_exists
 
 
 class Label(Struct, frozen=True, kw_only=True):
-    """The current human verdict on a grade, with the grade as it was at that time."""
+    """A rater's current verdict on a result, with the grade as it was at that time."""
 
     result_id: str
     test_case_id: str
     repeat: int
     grader_id: str
-    verdict: Verdict
+    """The question: the grader that answers it too, or another name."""
+    verdict: Verdict | None
     score: float | None
+    category: str | None
     reason: str
+    role: RaterRole
+    probability: float | None
+    """The probability with which the result was drawn for labelling; null if that is not known."""
+    sample: str | None
+    """The id of the sample that was drawn for labelling."""
     author: str | None
     """The id of the key; null in local mode, which has no keys. Of an imported label, the author in its source."""
     labelled_at: str
-    grade_outcome: Outcome
-    """The outcome by the grader at that time."""
+    grade_outcome: Outcome | None
+    """The outcome by the grader at that time; null if no grader answers the question."""
     grade_score: float | None
     grader_fingerprint: str
     case_digest: str
@@ -56,12 +60,15 @@ class Label(Struct, frozen=True, kw_only=True):
 
 
 class LabelChange(Struct, frozen=True, kw_only=True):
-    """One change of a label; without a verdict, its withdrawal."""
+    """One change of a label, or its withdrawal."""
 
     grader_id: str
     verdict: Verdict | None
     score: float | None
+    category: str | None
     reason: str | None
+    role: RaterRole
+    withdrawn: bool
     author: str | None
     at: str
 
@@ -105,10 +112,10 @@ class Labels:
         author: str | None,
         record_act: Recorder = unrecorded,
     ) -> Label:
-        """Store a label for a grade, or replace it; the former one stays in the history."""
+        """Store a rater's label for a grade, or replace it; the former one stays in the history."""
         grade = _graded(run, record, grader)
         key = LabelKey(run.id, record.case, record.repeat, grader)
-        row = label_row(key, record.sample, record.response, grade, label, author, self._now())
+        row = label_row(key, record.sample, record.response, grade, label, author or "", self._now())
 
         def add(transaction: Transaction) -> Label:
             if not run_exists(transaction.run, run.id):
@@ -126,12 +133,12 @@ class Labels:
     def withdraw(
         self, run: Run, record: Record, grader: str, author: str | None, record_act: Recorder = unrecorded
     ) -> None:
-        """Withdraw a label; `ServiceError` NOT_FOUND if there is none. Both stay in the history."""
+        """Withdraw the caller's label; `ServiceError` NOT_FOUND if there is none. Both stay in the history."""
         key = LabelKey(run.id, record.case, record.repeat, grader)
         now = self._now()
 
         def remove(transaction: Transaction) -> bool:
-            withdrawn = withdraw_label(transaction, key, author, now)
+            withdrawn = withdraw_label(transaction, key, author or "", now)
             if withdrawn:
                 details = {"result_id": result_id(record.case, record.repeat), "grader_id": grader}
                 record_act(transaction, run.id, details)
@@ -153,10 +160,7 @@ class Labels:
 
     def history(self, run: str, case: str, repeat: int) -> list[LabelChange]:
         """All changes to the labels of a result, oldest first."""
-        return [
-            LabelChange(grader_id=grader, verdict=verdict, score=score, reason=reason, author=author, at=at)
-            for grader, verdict, score, reason, author, at in label_history(self._database.read, run, case, repeat)
-        ]
+        return [_change(row) for row in label_history(self._database.read, run, case, repeat)]
 
     def page(self, run: str, page: PageRequest) -> LabelPage:
         """A page of the current labels of a run; a changed label moves to the end."""
@@ -189,18 +193,36 @@ def _graded(run: Run, record: Record, grader: str) -> Grade:
     )
 
 
+def _change(row: ChangeRow) -> LabelChange:
+    return LabelChange(
+        grader_id=row.question,
+        verdict=row.verdict,
+        score=row.score,
+        category=row.category,
+        reason=row.comment,
+        role=row.role,
+        withdrawn=row.withdrawn,
+        author=row.rater or None,
+        at=row.at,
+    )
+
+
 def _label(row: LabelRow) -> Label:
     return Label(
         result_id=result_id(row.case, row.repeat),
         test_case_id=row.case,
         repeat=row.repeat,
-        grader_id=row.grader,
+        grader_id=row.question,
         verdict=row.verdict,
         score=row.score,
-        reason=row.reason,
-        author=row.author,
+        category=row.category,
+        reason=row.comment,
+        role=row.role,
+        probability=row.probability,
+        sample=row.sample,
+        author=row.rater or None,
         labelled_at=row.at,
-        grade_outcome=Outcome(row.grade_outcome),
+        grade_outcome=None if row.grade_outcome is None else Outcome(row.grade_outcome),
         grade_score=row.grade_score,
         grader_fingerprint=row.grader_fingerprint,
         case_digest=row.case_digest,

@@ -1,97 +1,100 @@
-"""Labels: a person's verdicts on the grades of a run, stored next to the grades, which they never change."""
+"""Labels of people, stored next to the grades of a run, which they never change; and the results drawn for labelling.
+
+A label is current until the same rater changes or withdraws it. Nothing is overwritten: each change is a new row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from typing import NamedTuple
 
 from gradeline.errors import Outcome
 from gradeline.model.fingerprint import case_digest
-from gradeline.model.grade import Grade
-from gradeline.model.record import digest_of, to_json
+from gradeline.model.grade import PASS_SCORE, Grade
+from gradeline.model.label import (
+    ChangeRow,
+    HumanVerdict,
+    LabelKey,
+    LabelRow,
+    RaterRole,
+    ReferenceLabels,
+    SamplingMethod,
+    reference_label,
+)
+from gradeline.model.protocols import Storage
+from gradeline.model.record import digest_of, from_json, to_json
 from gradeline.model.response import Response
+from gradeline.model.run import Run
 from gradeline.model.sample import Sample
-from gradeline.store.database import Database, Dialect, Row, Transaction, migrate, parts_of
+from gradeline.store.database import Database, Dialect, Row, SharedStorage, Transaction, migrate, parts_of
 from gradeline.store.leases import Query
-
-Verdict: TypeAlias = Literal["pass", "fail"]
+from gradeline.store.sql_storage import response_chain
 
 PART = "labels"
 """The part of the store that these tables are, for `migrate`."""
 _WRITTEN = (
-    "case_key, repeat, grader, verdict, score, reason, author, at, grade_outcome, grade_score, grader_fingerprint,"
-    " case_digest, response_digest"
+    "case_key, repeat, question, verdict, score, category, comment, rater, role, probability, sample, at,"
+    " grade_outcome, grade_score, grader_fingerprint, case_digest, response_digest"
 )
-_LATEST = (
-    "NOT EXISTS (SELECT 1 FROM labels later WHERE later.run = labels.run AND later.case_key = labels.case_key"
-    " AND later.repeat = labels.repeat AND later.grader = labels.grader AND later.n > labels.n)"
-)
-_CURRENT = f"FROM labels WHERE run = ? AND verdict IS NOT NULL AND {_LATEST}"
+_SLOT = ("run", "case_key", "repeat", "question", "rater", "role")
+"""Columns of which the latest row is the current label."""
+_SAME = " AND ".join(f"later.{name} = labels.{name}" for name in _SLOT)
+_LATEST = f"NOT EXISTS (SELECT 1 FROM labels later WHERE {_SAME} AND later.n > labels.n)"  # noqa: S608 - constants
+_CURRENT = f"FROM labels WHERE run = ? AND withdrawn = 0 AND {_LATEST}"
 _SELECT = f"SELECT {_WRITTEN}, n {_CURRENT}"
-_INSERT = f"INSERT INTO labels (run, {_WRITTEN}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
+_INSERT = f"INSERT INTO labels (run, {_WRITTEN}, withdrawn) VALUES ({'?, ' * 18}0)"  # noqa: S608 - constants
+_WITHDRAW = f"INSERT INTO labels ({', '.join(_SLOT)}, at, withdrawn) VALUES (?, ?, ?, ?, ?, ?, ?, 1)"  # noqa: S608 - constants
+_DRAW = "sample, question, place, case_key, repeat, method, seed, probability, stratum, stratum_size, population, at"
+_SELECT_DRAWS = f"SELECT {_DRAW} FROM label_draws WHERE run = ?"  # noqa: S608 - constants
+_CASES_AT_ONCE = 500
+_DRAW_UPDATES = ("probability", "stratum", "stratum_size", "population")
 
 
 def _tables(transaction: Transaction, dialect: Dialect) -> None:
-    """Each change is a new row; one without a verdict withdraws the label."""
+    """Each change of a label is a new row, also its withdrawal. ``label_draws`` has the results drawn for labelling."""
     transaction.run(
         f"CREATE TABLE labels (n {dialect.serial}, run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE,"
-        " case_key TEXT NOT NULL, repeat INTEGER NOT NULL, grader TEXT NOT NULL, verdict TEXT,"
-        " score DOUBLE PRECISION, reason TEXT, author TEXT, at TEXT NOT NULL, grade_outcome TEXT,"
-        " grade_score DOUBLE PRECISION, grader_fingerprint TEXT, case_digest TEXT, response_digest TEXT)"
+        " case_key TEXT NOT NULL, repeat INTEGER NOT NULL, question TEXT NOT NULL, verdict TEXT,"
+        " score DOUBLE PRECISION, category TEXT, comment TEXT, rater TEXT NOT NULL, role TEXT NOT NULL,"
+        " probability DOUBLE PRECISION, sample TEXT, at TEXT NOT NULL, grade_outcome TEXT,"
+        " grade_score DOUBLE PRECISION, grader_fingerprint TEXT, case_digest TEXT, response_digest TEXT,"
+        " withdrawn INTEGER NOT NULL)"
     )
-    transaction.run("CREATE INDEX labels_of_result ON labels (run, case_key, repeat, grader, n)")
+    transaction.run("CREATE INDEX labels_of_result ON labels (run, case_key, repeat, question, rater, role, n)")
     transaction.run("CREATE INDEX labels_of_run ON labels (run, n)")
+    transaction.run(
+        "CREATE TABLE label_draws (run TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, sample TEXT NOT NULL,"
+        " question TEXT NOT NULL, place INTEGER NOT NULL, case_key TEXT NOT NULL, repeat INTEGER NOT NULL,"
+        " method TEXT NOT NULL, seed BIGINT NOT NULL, probability DOUBLE PRECISION, stratum TEXT NOT NULL,"
+        " stratum_size INTEGER NOT NULL, population INTEGER NOT NULL, at TEXT NOT NULL,"
+        " PRIMARY KEY (run, sample, case_key, repeat))"
+    )
 
 
 LABEL_STEPS = (_tables,)
 
 
-class HumanVerdict(NamedTuple):
-    """A person's verdict on a response, to be stored as a label."""
+class LabelDraw(NamedTuple):
+    """A result that was drawn for labelling."""
 
-    verdict: Verdict
-    reason: str
-    score: float | None = None
-
-
-class LabelRow(NamedTuple):
-    """A label, with the grade, the case and the response as they were when it was made."""
-
+    sample: str
+    question: str
+    place: int
+    """Its place in the order in which the sample is labelled, from 0."""
     case: str
     repeat: int
-    grader: str
-    verdict: Verdict
-    score: float | None
-    reason: str
-    author: str | None
+    method: SamplingMethod
+    seed: int
+    probability: float | None
+    """The probability with which it was drawn; None if that is not known."""
+    stratum: str
+    """The judge's verdict at that time: pass, fail, or none; empty if the question has no grader."""
+    stratum_size: int
+    """Results of the run with that verdict."""
+    population: int
+    """Results of the run that can be labelled."""
     at: str
-    grade_outcome: str
-    grade_score: float | None
-    grader_fingerprint: str
-    case_digest: str
-    response_digest: str
-    n: int = 0
-    """Its number in the store, in the order of changes; 0 before it is stored."""
-
-
-class ChangeRow(NamedTuple):
-    """One change of a label; without a verdict, its withdrawal."""
-
-    grader: str
-    verdict: Verdict | None
-    score: float | None
-    reason: str | None
-    author: str | None
-    at: str
-
-
-class LabelKey(NamedTuple):
-    """What a label is about: one grade of a run."""
-
-    run: str
-    case: str
-    repeat: int
-    grader: str
 
 
 def create_label_tables(database: Database) -> None:
@@ -105,50 +108,56 @@ def has_label_tables(read: Query) -> bool:
 
 
 def label_row(
-    key: LabelKey, sample: Sample, response: Response, grade: Grade, label: HumanVerdict, author: str | None, at: str
+    key: LabelKey, sample: Sample, response: Response, grade: Grade | None, label: HumanVerdict, rater: str, at: str
 ) -> LabelRow:
-    """The label as it is stored."""
+    """The label as it is stored; ``grade`` is None if no grader answers the question."""
     return LabelRow(
         case=key.case,
         repeat=key.repeat,
-        grader=key.grader,
+        question=key.question,
         verdict=label.verdict,
         score=label.score,
-        reason=label.reason,
-        author=author,
+        category=label.category,
+        comment=label.comment,
+        rater=rater,
+        role=label.role,
+        probability=label.probability,
+        sample=label.sample,
         at=at,
-        grade_outcome=Outcome(grade.outcome).value,
-        grade_score=grade.score,
-        grader_fingerprint=grade.fingerprint,
+        grade_outcome=None if grade is None else Outcome(grade.outcome).value,
+        grade_score=None if grade is None else grade.score,
+        grader_fingerprint="" if grade is None else grade.fingerprint,
         case_digest=case_digest(sample),
         response_digest=digest_of(to_json(response)),
     )
 
 
 def insert_label(transaction: Transaction, run: str, label: LabelRow) -> LabelRow:
-    """Store a label, which replaces the current one of the same grade; returns it with its number."""
+    """Store a label, which replaces the rater's current one of the same question; returns it with its number."""
     ((number,),) = transaction.run(f"{_INSERT} RETURNING n", run, *label[:-1])
     return label._replace(n=number)
 
 
-def withdraw_label(transaction: Transaction, key: LabelKey, author: str | None, at: str) -> bool:
-    """Withdraw the current label of a grade; False if it has none. The history keeps both."""
-    if not transaction.run(f"{_SELECT} AND case_key = ? AND repeat = ? AND grader = ?", *key):
+def withdraw_label(transaction: Transaction, key: LabelKey, rater: str, at: str, role: RaterRole = "rater") -> bool:
+    """Withdraw a rater's current label; False if there is none. The history keeps both."""
+    slot = (*key, rater, role)
+    condition = "case_key = ? AND repeat = ? AND question = ? AND rater = ? AND role = ?"
+    if not transaction.run(f"{_SELECT} AND {condition}", *slot):
         return False
-    transaction.run(
-        "INSERT INTO labels (run, case_key, repeat, grader, author, at) VALUES (?, ?, ?, ?, ?, ?)", *key, author, at
-    )
+    transaction.run(_WITHDRAW, *slot, at)
     return True
 
 
 def labels_of_result(read: Query, run: str, case: str, repeat: int) -> list[LabelRow]:
-    """The current labels of a result, oldest first."""
+    """The current labels of a result by all raters, oldest first."""
     return _labels(read(f"{_SELECT} AND case_key = ? AND repeat = ? ORDER BY n", run, case, repeat))
 
 
-def labels_of_run(read: Query, run: str) -> list[LabelRow]:
-    """The current labels of a run, latest change last."""
-    return _labels(read(f"{_SELECT} ORDER BY n", run))
+def labels_of_run(read: Query, run: str, question: str | None = None) -> list[LabelRow]:
+    """The current labels of a run by all raters, latest change last; of one question if it is given."""
+    if question is None:
+        return _labels(read(f"{_SELECT} ORDER BY n", run))
+    return _labels(read(f"{_SELECT} AND question = ? ORDER BY n", run, question))
 
 
 def label_page(read: Query, run: str, after: int, limit: int, skip: int) -> list[LabelRow]:
@@ -164,18 +173,143 @@ def count_labels(read: Query, run: str) -> int:
 def label_history(read: Query, run: str, case: str, repeat: int) -> list[ChangeRow]:
     """All changes to the labels of a result, oldest first."""
     rows = read(
-        "SELECT grader, verdict, score, reason, author, at FROM labels"
+        "SELECT question, verdict, score, category, comment, rater, role, withdrawn, at FROM labels"
         " WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY n",
         run,
         case,
         repeat,
     )
-    return [ChangeRow(*row) for row in rows]
+    return [ChangeRow(*row)._replace(withdrawn=bool(row[7])) for row in rows]
 
 
 def has_labels(read: Query, run: str) -> bool:
     """Whether anyone has ever labelled a result of the run."""
     return bool(read("SELECT 1 FROM labels WHERE run = ? LIMIT 1", run))
+
+
+def put_draws(transaction: Transaction, run: str, draws: Iterable[LabelDraw]) -> None:
+    """Store the results of a sample. Results that it already has keep their place and get the new probability."""
+    for draw in draws:
+        transaction.run(
+            f"INSERT INTO label_draws (run, {_DRAW}) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - constants
+            " ON CONFLICT (run, sample, case_key, repeat) DO UPDATE SET "
+            + ", ".join(f"{name} = excluded.{name}" for name in _DRAW_UPDATES),
+            run,
+            *draw,
+        )
+
+
+def draws_of_run(read: Query, run: str, question: str) -> list[LabelDraw]:
+    """The results drawn for labelling of one question, by sample in the order of drawing, then by place."""
+    rows = read(f"{_SELECT_DRAWS} AND question = ? ORDER BY at, sample, place", run, question)
+    return [LabelDraw(*row) for row in rows]
+
+
+def labels_of_cases(read: Query, run: str, cases: Sequence[str]) -> dict[tuple[str, int], list[LabelRow]]:
+    """The current labels of some cases by case and repeat, oldest first."""
+    found: dict[tuple[str, int], list[LabelRow]] = {}
+    for row in _labels(read(f"{_SELECT} AND case_key IN ({', '.join('?' * len(cases))}) ORDER BY n", run, *cases)):
+        found.setdefault((row.case, row.repeat), []).append(row)
+    return found
+
+
+def draws_of_cases(read: Query, run: str, cases: Sequence[str]) -> dict[tuple[str, int], list[LabelDraw]]:
+    """The samples that the results of some cases are in, by case and repeat."""
+    found: dict[tuple[str, int], list[LabelDraw]] = {}
+    places = ", ".join("?" * len(cases))
+    rows = read(f"{_SELECT_DRAWS} AND case_key IN ({places}) ORDER BY sample, question, place", run, *cases)
+    for draw in (LabelDraw(*row) for row in rows):
+        found.setdefault((draw.case, draw.repeat), []).append(draw)
+    return found
+
+
+def current_labels(read: Query, runs: Sequence[str], question: str | None = None) -> list[LabelRow]:
+    """The current labels of several runs with the same responses; of each rater's labels of a result the latest."""
+    found = sorted((row for run in runs for row in labels_of_run(read, run, question)), key=lambda row: row.n)
+    latest = {(row.case, row.repeat, row.question, row.rater, row.role): row.n for row in found}
+    return [row for row in found if latest[row.case, row.repeat, row.question, row.rater, row.role] == row.n]
+
+
+def reference_labels(storage: Storage, run: Run, question: str) -> ReferenceLabels:
+    """What people say about the results of a run: one label per result, by the position of its case.
+
+    Labels of the runs that this one regrades count too. The probabilities are those of all samples together.
+    """
+    if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
+        return ReferenceLabels([])
+    read = storage.database.read
+    runs = response_chain(read, run.id)
+    rows = current_labels(read, runs, question)
+    if not rows:
+        return ReferenceLabels([])
+    results = _labelled_results(read, runs[-1], {row.case for row in rows})
+    fresh = [row for row in rows if row.response_digest == results.digests.get((row.case, row.repeat))]
+    by_result: dict[tuple[str, int], list[LabelRow]] = {}
+    for row in fresh:
+        by_result.setdefault((row.case, row.repeat), []).append(row)
+    grader = run.graders.get(question)
+    threshold = PASS_SCORE if grader is None or grader.pass_threshold is None else grader.pass_threshold
+    combined = [reference_label(labels, threshold) for labels in by_result.values()]
+    found = [one._replace(tags=results.cases[one.case].tags) for one in combined if one is not None]
+    draws = [draw for one in runs for draw in draws_of_run(read, one, question)]
+    known = probabilities(draws, fresh, {(one.case, one.repeat) for one in found})
+    found = [one._replace(probability=known.get((one.case, one.repeat), one.probability)) for one in found]
+    found.sort(key=lambda one: (results.cases[one.case].position, one.case, one.repeat))
+    stale = len({(row.case, row.repeat) for row in rows} - by_result.keys())
+    return ReferenceLabels(found, unresolved=len(by_result) - len(found), stale=stale)
+
+
+def probabilities(
+    draws: Sequence[LabelDraw], labels: Sequence[LabelRow], resolved: Set[tuple[str, int]]
+) -> dict[tuple[str, int], float]:
+    """The probability with which each resolved result of a known design has a label: the labelled share of its stratum.
+
+    A random sample has one stratum; with a stratified one, the strata are the judge's verdicts. A sample counts up to
+    the last place that was labelled as part of it: results further on may have a label for another reason.
+    """
+    places = {(draw.sample, draw.case, draw.repeat): draw.place for draw in draws}
+    reached: dict[str, int] = {}
+    for label in labels:
+        place = places.get((label.sample or "", label.case, label.repeat))
+        if label.sample is not None and place is not None:
+            reached[label.sample] = max(place, reached.get(label.sample, -1))
+    counted = {
+        (draw.case, draw.repeat): draw
+        for draw in draws
+        if draw.probability is not None
+        and draw.place <= reached.get(draw.sample, -1)
+        and (draw.case, draw.repeat) in resolved
+    }
+    samples = {draw.sample for draw in counted.values()}
+    if any(draw.method == "stratified" and draw.sample in samples for draw in draws):
+        sizes = Counter(draw.stratum for draw in counted.values())
+        return {key: min(sizes[draw.stratum] / draw.stratum_size, 1.0) for key, draw in counted.items()}
+    return {key: min(len(counted) / draw.population, 1.0) for key, draw in counted.items()}
+
+
+class _LabelledCase(NamedTuple):
+    position: int
+    tags: tuple[str, ...]
+
+
+class _LabelledResults(NamedTuple):
+    cases: dict[str, _LabelledCase]
+    digests: dict[tuple[str, int], str]
+    """Digest of each response by case and repeat."""
+
+
+def _labelled_results(read: Query, run: str, cases: Set[str]) -> _LabelledResults:
+    found = _LabelledResults({}, {})
+    ordered = sorted(cases)
+    for start in range(0, len(ordered), _CASES_AT_ONCE):
+        batch = ordered[start : start + _CASES_AT_ONCE]
+        places = ", ".join("?" * len(batch))
+        where = f"WHERE run = ? AND case_key IN ({places})"
+        for case, position, sample in read(f"SELECT case_key, position, sample FROM samples {where}", run, *batch):  # noqa: S608 - placeholders
+            found.cases[case] = _LabelledCase(position, tuple(from_json(Sample, sample).tags))
+        for case, repeat, response in read(f"SELECT case_key, repeat, response FROM responses {where}", run, *batch):  # noqa: S608 - placeholders
+            found.digests[case, repeat] = digest_of(to_json(from_json(Response, response)))
+    return found
 
 
 def _labels(rows: Sequence[Row]) -> list[LabelRow]:

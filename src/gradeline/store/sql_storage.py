@@ -289,9 +289,14 @@ class SqlStorage(ABC):
 
 def response_source(read: Query, run: str) -> str:
     """The run whose responses this run has: itself, or the run it regrades."""
-    seen: set[str] = set()
-    while run not in seen:
-        seen.add(run)
+    return response_chain(read, run)[-1]
+
+
+def response_chain(read: Query, run: str) -> list[str]:
+    """The run and the runs that it regrades, up to the one that has the responses."""
+    chain: list[str] = []
+    while run not in chain:
+        chain.append(run)
         # the counts are few; with the responses themselves PostgreSQL's planner would scan a large run
         rows = read(
             "SELECT parent FROM runs WHERE id = ?"
@@ -302,7 +307,7 @@ def response_source(read: Query, run: str) -> str:
         if not rows or rows[0][0] is None:
             break
         run = rows[0][0]
-    return run
+    return chain
 
 
 def observation_page(where: ObservationFilter, after: int, limit: int) -> tuple[str, list[object]]:

@@ -9,26 +9,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from gradeline.errors import DataError, StoreError
 from gradeline.model.fingerprint import canonical_json
 from gradeline.model.grade import Grade
+from gradeline.model.label import LabelRow, RaterRole, SamplingMethod, Verdict
 from gradeline.model.record import ResponseKey, from_json, to_json
 from gradeline.model.response import Response
 from gradeline.model.run import Run
 from gradeline.model.sample import Sample
-from gradeline.model.text import quote
+from gradeline.model.text import clean_text, quote
 from gradeline.store.database import Database, Row, SharedStorage, Transaction
 from gradeline.store.labels import (
-    LabelRow,
-    Verdict,
+    LabelDraw,
     create_label_tables,
+    draws_of_cases,
     has_label_tables,
     insert_label,
-    labels_of_result,
+    labels_of_cases,
+    put_draws,
 )
 from gradeline.store.leases import Query
 from gradeline.store.queries import insert_rows
@@ -45,23 +48,47 @@ _MAX_NUMBER = 10**9
 """Positions and repeats are below it."""
 _MAX_KEY = 10_000
 """Characters of a case's or a grader's key."""
+_Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=_MAX_KEY)]
+_Share: TypeAlias = Annotated[float, Meta(ge=0, le=1)]
+_Number: TypeAlias = Annotated[int, Meta(ge=0, lt=_MAX_NUMBER)]
 _ABSENT = msgspec.Raw()
+T = TypeVar("T", bound=msgspec.Struct)
 _encoder = msgspec.json.Encoder()
 
 
 class TransferLabel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A person's current verdict on a grade, with the grade and response that it is about."""
+    """A rater's current label of a result, with the grade and response that it is about."""
 
-    verdict: Verdict
-    score: float | None = None
-    reason: str
-    author: str | None = None
+    question: _Name
+    verdict: Verdict | None = None
+    score: _Share | None = None
+    category: _Name | None = None
+    comment: str = ""
+    rater: Annotated[str, Meta(max_length=_MAX_KEY)] = ""
+    role: RaterRole = "rater"
+    probability: _Share | None = None
+    sample: _Name | None = None
     at: str
-    grade_outcome: str
+    grade_outcome: str | None = None
     grade_score: float | None = None
-    grader_fingerprint: str
+    grader_fingerprint: str = ""
     case_digest: str
     response_digest: str
+
+
+class TransferDraw(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The place of a result in a sample that was drawn for labelling."""
+
+    sample: _Name
+    question: _Name
+    place: _Number
+    method: SamplingMethod
+    seed: Annotated[int, Meta(ge=0, lt=2**53)]
+    probability: _Share | None = None
+    stratum: str = ""
+    stratum_size: _Number
+    population: _Number
+    at: str
 
 
 class TransferGrade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,7 +98,6 @@ class TransferGrade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     grade: msgspec.Raw
     """A stored `Grade`."""
     submission: str | None = None
-    label: TransferLabel | None = None
 
 
 class TransferResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,6 +107,8 @@ class TransferResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     response: msgspec.Raw = _ABSENT
     """A stored `Response`; absent in a run that regrades another."""
     grades: list[TransferGrade] = []
+    labels: list[TransferLabel] = []
+    draws: list[TransferDraw] = []
 
 
 class TransferCase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -162,10 +190,10 @@ def case_page(database: Database, run: str, after: tuple[int, str] = START) -> C
 
 
 def read_cases(database: Database, run: str, after: tuple[int, str] = START) -> Iterator[TransferCase]:
-    """The cases of a run by position. A run that regrades another has those that it has grades of."""
+    """The cases of a run by position. A run that regrades another has those that it has grades or labels of."""
     read = database.read
     source = response_source(read, run)
-    labelled = has_label_tables(read) and bool(read("SELECT 1 FROM labels WHERE run = ? LIMIT 1", run))
+    labelled = has_label_tables(read)
     while rows := read(
         "SELECT position, case_key, sample FROM samples WHERE run = ? AND (position, case_key) > (?, ?)"
         " ORDER BY position, case_key LIMIT ?",
@@ -175,16 +203,17 @@ def read_cases(database: Database, run: str, after: tuple[int, str] = START) -> 
     ):
         keys = [case for _, case, _ in rows]
         responses = _responses(read, run, keys)
-        grades = _grades(read, run, keys, labelled=labelled)
+        grades = _grades(read, run, keys)
+        people = _people(read, run, keys) if labelled else _NO_LABELS
         clusters: dict[str, str] = dict(_of_cases(read, "case_key, cluster FROM clusters", run, keys, "case_key"))
         for position, case, sample in rows:
             if source == run:
-                own = [_result(repeat, text, grades[case]) for repeat, text in responses[case]]
+                own = [_result(case, repeat, grades[case], people, _raw(text)) for repeat, text in responses[case]]
                 yield TransferCase(
                     case=case, position=position, sample=_raw(sample), cluster=clusters.get(case), results=own
                 )
-            elif grades[case]:
-                regraded = [TransferResult(repeat=repeat, grades=found) for repeat, found in grades[case].items()]
+            elif repeats := grades[case].keys() | people.repeats.get(case, set()):
+                regraded = [_result(case, repeat, grades[case], people) for repeat in sorted(repeats)]
                 yield TransferCase(case=case, position=position, cluster=clusters.get(case), results=regraded)
         after = rows[-1][:2]
 
@@ -199,6 +228,7 @@ class CaseRows(NamedTuple):
     clusters: list[tuple[str, str, str]]
     """Its cluster, if no response stores it: (run, case, cluster)."""
     labels: list[LabelRow]
+    draws: list[LabelDraw]
     results: list[tuple[str, int]]
     """The case and repeat of each result that has no response of its own."""
 
@@ -217,7 +247,7 @@ def read_line(line: bytes, run: str) -> CaseRows:
     )
     sample = from_json(Sample, bytes(read.sample)) if bytes(read.sample) else None
     _require(sample is None or sample.case_key == case, f"{place}: its sample has another id")
-    rows = CaseRows(case, [], [], [], [], [])
+    rows = CaseRows(case, [], [], [], [], [], [])
     repeats: set[int] = set()
     for result in read.results:
         repeat = result.repeat
@@ -233,6 +263,7 @@ def read_line(line: bytes, run: str) -> CaseRows:
         else:
             rows.results.append((case, repeat))
         _add_grades(rows, key, result.grades)
+        _add_labels(rows, key, result)
     own = len(read.results) - len(rows.results)
     _require(own in (0, len(read.results)), f"{place}: some results have a response and others have none")
     if not own:
@@ -257,10 +288,22 @@ def _add_grades(rows: CaseRows, key: ResponseKey, grades: Sequence[TransferGrade
             score is None or 0 <= score <= 1, f"{place}: the score {score} of {quote(grader, 60)} is not from 0 to 1"
         )
         rows.records.append(grade_row((*key, grader), grade, one.submission))
-        if one.label is not None:
-            rows.labels.append(
-                LabelRow(case=key.case, repeat=key.repeat, grader=grader, **msgspec.structs.asdict(one.label))
-            )
+
+
+def _add_labels(rows: CaseRows, key: ResponseKey, result: TransferResult) -> None:
+    place = f"case {quote(key.case, 60)}, repeat {key.repeat}"
+    for found in (*result.labels, *result.draws):
+        fields = msgspec.structs.asdict(found)
+        changed = next(
+            (name for name, value in fields.items() if isinstance(value, str) and clean_text(value).changed), ""
+        )
+        _require(not changed, f"{place}: the {changed} of a label contains NUL or half a surrogate pair")
+    rows.labels.extend(
+        LabelRow(case=key.case, repeat=key.repeat, **msgspec.structs.asdict(label)) for label in result.labels
+    )
+    rows.draws.extend(
+        LabelDraw(case=key.case, repeat=key.repeat, **msgspec.structs.asdict(draw)) for draw in result.draws
+    )
 
 
 def _require_number(number: int, what: str) -> None:
@@ -273,7 +316,7 @@ def _require(condition: bool, message: str) -> None:
 
 
 def put_case_extras(transaction: Transaction, run: str, cases: Sequence[CaseRows]) -> None:
-    """Store what a batch of responses and grades leaves out: cases without a response, clusters, and labels."""
+    """Store what a batch of responses and grades leaves out: cases without a response, clusters, labels and draws."""
     insert_rows(
         transaction, "samples", "run, case_key, position, sample", (row for one in cases for row in one.samples)
     )
@@ -281,12 +324,13 @@ def put_case_extras(transaction: Transaction, run: str, cases: Sequence[CaseRows
     for one in cases:
         for label in one.labels:
             insert_label(transaction, run, label)
+        put_draws(transaction, run, one.draws)
 
 
 def put_cases(storage: SharedStorage, run: str, lines: Iterable[str]) -> None:
     """Store the cases of these lines in one transaction; the run exists and has none of them."""
     cases = [read_line(line.encode(), run) for line in lines]
-    if any(one.labels for one in cases):
+    if any(one.labels or one.draws for one in cases):
         create_label_tables(storage.database)
     rows = [row for one in cases for row in one.records]
 
@@ -305,23 +349,33 @@ def _responses(read: Query, run: str, cases: Sequence[str]) -> dict[str, list[tu
     return found
 
 
-def _grades(
-    read: Query, run: str, cases: Sequence[str], *, labelled: bool
-) -> dict[str, dict[int, list[TransferGrade]]]:
+def _grades(read: Query, run: str, cases: Sequence[str]) -> dict[str, dict[int, list[TransferGrade]]]:
     """The grades by case and repeat, in the order of their graders."""
     found: dict[str, dict[int, list[TransferGrade]]] = defaultdict(lambda: defaultdict(list))
     rows = _of_cases(
         read, "case_key, repeat, grader, grade, submission FROM grades", run, cases, "case_key, repeat, grader"
     )
-    labels: dict[str, TransferLabel] = {}
-    place: tuple[str, int] | None = None
     for case, repeat, grader, grade, submission in rows:
-        if labelled and place != (case, repeat):
-            place = (case, repeat)
-            labels = {row.grader: _label(row) for row in labels_of_result(read, run, case, repeat)}
-        found[case][repeat].append(
-            TransferGrade(grader=grader, grade=_raw(grade), submission=submission, label=labels.get(grader))
-        )
+        found[case][repeat].append(TransferGrade(grader=grader, grade=_raw(grade), submission=submission))
+    return found
+
+
+class _People(NamedTuple):
+    """What people did with the results of some cases, by case and repeat."""
+
+    labels: dict[tuple[str, int], list[LabelRow]]
+    draws: dict[tuple[str, int], list[LabelDraw]]
+    repeats: dict[str, set[int]]
+    """The repeats of each case with any of these."""
+
+
+_NO_LABELS = _People({}, {}, {})
+
+
+def _people(read: Query, run: str, cases: Sequence[str]) -> _People:
+    found = _People(labels_of_cases(read, run, cases), draws_of_cases(read, run, cases), defaultdict(set))
+    for case, repeat in (*found.labels, *found.draws):
+        found.repeats[case].add(repeat)
     return found
 
 
@@ -331,12 +385,24 @@ def _of_cases(read: Query, columns: str, run: str, cases: Sequence[str], order: 
     return read(statement, run, *cases)
 
 
-def _result(repeat: int, response: str, grades: dict[int, list[TransferGrade]]) -> TransferResult:
-    return TransferResult(repeat=repeat, response=_raw(response), grades=grades.get(repeat, []))
+def _result(
+    case: str,
+    repeat: int,
+    grades: dict[int, list[TransferGrade]],
+    people: _People,
+    response: msgspec.Raw = _ABSENT,
+) -> TransferResult:
+    return TransferResult(
+        repeat=repeat,
+        response=response,
+        grades=grades.get(repeat, []),
+        labels=[_fields(TransferLabel, row) for row in people.labels.get((case, repeat), ())],
+        draws=[_fields(TransferDraw, draw) for draw in people.draws.get((case, repeat), ())],
+    )
 
 
-def _label(row: LabelRow) -> TransferLabel:
-    return TransferLabel(**{name: getattr(row, name) for name in TransferLabel.__struct_fields__})
+def _fields(kind: type[T], row: NamedTuple) -> T:
+    return kind(**{name: getattr(row, name) for name in kind.__struct_fields__})
 
 
 def _raw(stored: str) -> msgspec.Raw:

@@ -13,6 +13,7 @@ from starlette.types import Scope as Connection
 
 from gradeline.errors import Outcome
 from gradeline.model import Record, Run, clean_text, quote
+from gradeline.model.label import HumanVerdict
 from gradeline.model.response import ResponseStatus
 from gradeline.rest_types import ResultPage, RunHistograms
 from gradeline.service.auth import KeyScope, requires
@@ -31,7 +32,6 @@ from gradeline.service.requests import PageRequest
 from gradeline.service.responses import nothing, success
 from gradeline.service.results import CaseHistory, Results
 from gradeline.service.service import Service, caller_of, recorder_of, service_of
-from gradeline.store.labels import HumanVerdict
 from gradeline.store.result_pages import ANY, Range, ResultFilter
 
 router = APIRouter(prefix="/api/evaluations/{evaluation_id}", tags=["results"])
@@ -307,7 +307,11 @@ _LABEL = Label(
     grader_id="string_match",
     verdict="pass",
     score=1.0,
+    category=None,
     reason=_REASON,
+    role="rater",
+    probability=0.1,
+    sample="random-1-3f2a9c",
     author="0123456789ab",
     labelled_at=_AT,
     grade_outcome=Outcome.FAIL,
@@ -317,7 +321,15 @@ _LABEL = Label(
     response_digest="5d41402abc4b2a76b9719d911017c592",
 )
 _CHANGE = LabelChange(
-    grader_id="string_match", verdict="pass", score=1.0, reason=_REASON, author="0123456789ab", at=_AT
+    grader_id="string_match",
+    verdict="pass",
+    score=1.0,
+    category=None,
+    reason=_REASON,
+    role="rater",
+    withdrawn=False,
+    author="0123456789ab",
+    at=_AT,
 )
 
 ResultId = Annotated[str, Path(description="The id of a result.")]
@@ -385,7 +397,7 @@ def list_labels_of_result(request: Request, evaluation_id: EvaluationId, result_
 def put_label(
     request: Request, evaluation_id: EvaluationId, result_id: ResultId, grader_id: GraderId, body: LabelBody
 ) -> Response:
-    """Label the grade of a result, or change its label.
+    """Label the grade of a result, or change your label of it. Each key has its own label.
 
     The label does not change any score, summary or verdict of the evaluation. It is stored with the grade, the
     fingerprint of the grader, and digests of the case and the response.
@@ -404,7 +416,7 @@ def put_label(
 )
 @requires(KeyScope.LABEL)
 def delete_label(request: Request, evaluation_id: EvaluationId, result_id: ResultId, grader_id: GraderId) -> Response:
-    """Withdraw a label. The history of the result has the label and its withdrawal."""
+    """Withdraw your label. The history of the result has the label and its withdrawal."""
     service, caller = service_of(request), caller_of(request)
     run, record = _find_result(service, evaluation_id, result_id)
     service.labels.withdraw(run, record, grader_id, caller.key_id, recorder_of(request, "label.delete"))
