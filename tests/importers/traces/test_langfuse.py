@@ -160,8 +160,12 @@ def test_scores_of_people_are_labels_and_others_grades(exports: ExportProject) -
             "grader": "correct",
             "verdict": "pass",
             "score": None,
+            "category": None,
             "reason": "Right.",
             "author": "ada",
+            "role": "rater",
+            "probability": None,
+            "sample": None,
             "at": "2026-11-16T11:00:00.000Z",
         }
     ]
