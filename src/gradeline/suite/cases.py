@@ -119,7 +119,11 @@ _LONG_NUMBER = re.compile(rb"\d{1000}")
 
 def needs_cleaning(line: bytes) -> bool:
     """Whether JSON may contain what cannot be stored: NUL, deep nesting, integers of thousands of digits."""
-    if b"\\u0000" in line or b"\0" in line or line.count(b"[") + line.count(b"{") > _MOST_BRACKETS:
+    if b"\\u0000" in line or b"\0" in line:
+        return True
+    if len(line) <= _MOST_BRACKETS:  # too short for the rest
+        return False
+    if line.count(b"[") + line.count(b"{") > _MOST_BRACKETS:
         return True
     return len(line) > 1_000 and _LONG_NUMBER.search(line) is not None
 
