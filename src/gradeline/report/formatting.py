@@ -13,13 +13,17 @@ if TYPE_CHECKING:  # every command imports this module: it must not load the eng
 
 MISSING = "–"
 
-_BIDI = (0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROL = ((0x00, 0x08), (0x0B, 0x1F), (0x7F, 0x9F))
+_BIDI = ((0x061C, 0x061C), (0x200E, 0x200F), (0x202A, 0x202E), (0x2066, 0x2069))
+_NO_CHARACTERS = ((0xD800, 0xDFFF), (0xFFFE, 0xFFFF))
+_HIDDEN = re.compile(  # of ranges, which compile thirty times as fast as their two thousand characters
+    f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in (*_CONTROL, *_BIDI, *_NO_CHARACTERS))}]"
+)
 _ESCAPES: dict[int, str] = {
-    **{code: f"<{code:02X}>" for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\t\n"},
-    **{code: f"<{code:04X}>" for code in _BIDI},
-    **dict.fromkeys((*range(0xD800, 0xE000), 0xFFFE, 0xFFFF), "\ufffd"),
+    **{code: f"<{code:02X}>" for first, last in _CONTROL for code in range(first, last + 1)},
+    **{code: f"<{code:04X}>" for first, last in _BIDI for code in range(first, last + 1)},
+    **{code: "\ufffd" for first, last in _NO_CHARACTERS for code in range(first, last + 1)},
 }
-_HIDDEN = re.compile(f"[{''.join(re.escape(chr(code)) for code in _ESCAPES)}]")
 _MIN_CUT = 40
 """Truncating fewer characters would save less than its note takes."""
 _KEY = 120
