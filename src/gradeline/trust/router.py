@@ -1,0 +1,210 @@
+"""`Router`: decide which arm gets a request, and learn from what came of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple
+from uuid import uuid4
+
+from gradeline.errors import ConfigError, Problem, UnknownNameError
+from gradeline.model.observation import CalibrationState
+from gradeline.model.route import RouteChoice, RouteGate
+from gradeline.model.text import quote
+from gradeline.stats.prediction_powered import rogan_gladen
+from gradeline.trust.policy import NO_EVIDENCE, ArmEvidence, FamilyShares, PolicyArm, PolicyRules, evidence_of, split_family
+
+_REFRESH = 20
+"""The split of a family is computed again once its evidence has grown by one part in this many."""
+
+
+class JudgeRates(NamedTuple):
+    """How often a judge is right about the answers of one arm, by labels of that arm."""
+
+    sensitivity: float
+    positives: int
+    """Labels "pass", from which the sensitivity is known."""
+    specificity: float
+    negatives: int
+
+
+@dataclass(frozen=True, slots=True)
+class RouteJudge:
+    """The judge whose verdicts a router may use, and what is known of it."""
+
+    state: CalibrationState = "uncalibrated"
+    rates: Mapping[str, JudgeRates] | None = None
+    """By arm: an arm that is missing cannot be corrected, so verdicts on its answers do not count."""
+    reason: str = ""
+    """Why the state is what it is."""
+
+
+@dataclass(slots=True)
+class _ArmCounts:
+    """What was observed of an arm in a family."""
+
+    labels: ArmEvidence = NO_EVIDENCE
+    given: ArmEvidence = NO_EVIDENCE
+    """Evidence from elsewhere."""
+    judged_pass: int = 0
+    judged_fail: int = 0
+    missing: int = 0
+
+
+class Router:
+    """Sends requests to the arm with the best quality minus cost, per task family, and to the baseline when in doubt.
+
+    ``arms`` are names, or names with the mean cost of a request in US dollars. Labels (`observe`) count at once. A
+    judge's verdicts (`observe_judged`) count only if ``judge`` is calibrated and its error rates on the arm are known;
+    they are corrected by these. `gates` says what keeps verdicts from counting.
+
+    Not thread-safe. The same seed and the same calls give the same decisions, except for their ids.
+    """
+
+    def __init__(
+        self,
+        arms: Mapping[str, float | None] | Sequence[str],
+        baseline: str,
+        *,
+        rules: PolicyRules | None = None,
+        judge: RouteJudge | None = None,
+        evidence: Mapping[tuple[str, str], ArmEvidence] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        """``evidence`` is what is known already, by family and arm."""
+        named = arms if isinstance(arms, Mapping) else dict.fromkeys(arms)
+        if baseline not in named:
+            raise ConfigError(Problem("baseline", f"{quote(baseline)} is not one of the arms {', '.join(named)}"))
+        if len(named) < 2:
+            raise ConfigError(Problem("arms", f"expected the baseline and at least one candidate, got {len(named)} arm"))
+        self.rules = rules or PolicyRules()
+        self.rules.check()
+        self.baseline = baseline
+        self.judge = judge or RouteJudge()
+        self._arms = [PolicyArm(name, cost) for name, cost in named.items()]
+        self._random = Random(seed)
+        self._counts: defaultdict[str, dict[str, _ArmCounts]] = defaultdict(
+            lambda: {arm.name: _ArmCounts() for arm in self._arms}
+        )
+        self._pooled: dict[str, ArmEvidence] = {}
+        self._splits: dict[str, tuple[float, FamilyShares]] = {}
+        for (family, arm), known in (evidence or {}).items():
+            self._cell(family, arm).given = known
+
+    def decide(self, family: str = "") -> RouteChoice:
+        """Choose the arm of a request of this family. Its propensity is the exact probability of that arm."""
+        shares = self.split(family).shares
+        point, reached = self._random.random(), 0.0
+        arm = self.baseline
+        for name, share in shares.items():
+            reached += share
+            if point < reached:
+                arm = name
+                break
+        return RouteChoice(uuid4().hex, family, arm, shares)
+
+    def split(self, family: str = "") -> FamilyShares:
+        """The current split of a family's traffic."""
+        seen = sum(self._evidence(cell, name).n for name, cell in self._counts[family].items())
+        before = self._splits.get(family)
+        if before is not None and seen < before[0] * (1.0 + 1.0 / _REFRESH) + 1.0:
+            return before[1]
+        own = {name: self._evidence(cell, name) for name, cell in self._counts[family].items()}
+        made = split_family(self._arms, self.baseline, own, self._pool(), self.rules, self._random, self._refused())
+        self._splits[family] = (seen, made)
+        return made
+
+    def observe(self, family: str, arm: str, passed: bool) -> None:
+        """Record a person's verdict, or another certain one, on the arm's answer to a request."""
+        cell = self._cell(family, arm)
+        before = self._evidence(cell, arm)
+        cell.labels = cell.labels.plus(ArmEvidence(float(passed), float(not passed)))
+        self._repool(arm, before, self._evidence(cell, arm))
+
+    def observe_judged(self, family: str, arm: str, passed: bool | None) -> None:
+        """Record the judge's verdict on the arm's answer; None is no verdict, which is counted, but never as a fail."""
+        cell = self._cell(family, arm)
+        before = self._evidence(cell, arm)
+        if passed is None:
+            cell.missing += 1
+        elif passed:
+            cell.judged_pass += 1
+        else:
+            cell.judged_fail += 1
+        self._repool(arm, before, self._evidence(cell, arm))
+
+    def gates(self) -> list[RouteGate]:
+        """What verdicts of the judge must satisfy, and whether they do."""
+        found = [_calibration_gate(self.judge)]
+        found += [_arm_gate(self.judge, arm.name) for arm in self._arms]
+        if self.rules.cost_weight > 0:
+            found += [_cost_gate(arm) for arm in self._arms]
+        return found
+
+    def _cell(self, family: str, arm: str) -> _ArmCounts:
+        cells = self._counts[family]
+        if arm not in cells:
+            raise UnknownNameError("arm", arm, cells)
+        return cells[arm]
+
+    def _evidence(self, cell: _ArmCounts, arm: str) -> ArmEvidence:
+        known = cell.labels.plus(cell.given)
+        n = cell.judged_pass + cell.judged_fail
+        rates = (self.judge.rates or {}).get(arm)
+        if not n or self.judge.state != "calibrated" or rates is None:
+            return known
+        try:
+            corrected = rogan_gladen(cell.judged_pass, n, *rates)
+        except ValueError:
+            return known
+        return known.plus(evidence_of(corrected.estimate, corrected.se, n))
+
+    def _pool(self) -> Mapping[str, ArmEvidence]:
+        if not self._pooled:
+            for cells in self._counts.values():
+                for name, cell in cells.items():
+                    self._pooled[name] = self._pooled.get(name, NO_EVIDENCE).plus(self._evidence(cell, name))
+        return self._pooled
+
+    def _repool(self, arm: str, before: ArmEvidence, after: ArmEvidence) -> None:
+        if self._pooled:
+            self._pooled[arm] = self._pooled[arm].without(before).plus(after)
+
+    def _refused(self) -> frozenset[str]:
+        """Arms that nothing is known of but verdicts that do not count get no traffic, not even to explore."""
+        names: Iterable[str] = (arm.name for arm in self._arms if arm.name != self.baseline)
+        return frozenset(name for name in names if self._only_uncounted(name))
+
+    def _only_uncounted(self, arm: str) -> bool:
+        cells = [cells[arm] for cells in self._counts.values()]
+        judged = any(cell.judged_pass + cell.judged_fail + cell.missing for cell in cells)
+        return judged and not any(self._evidence(cell, arm).n for cell in cells)
+
+
+def _calibration_gate(judge: RouteJudge) -> RouteGate:
+    passed = judge.state == "calibrated"
+    detail = f"the judge is {judge.state}" + (f": {judge.reason}" if judge.reason else "")
+    return RouteGate(name="calibrated", passed=passed, detail=detail)
+
+
+def _arm_gate(judge: RouteJudge, arm: str) -> RouteGate:
+    rates = (judge.rates or {}).get(arm)
+    if rates is None:
+        detail = f"the judge's errors on answers of {quote(arm)} are unknown: label some of them"
+        return RouteGate(name="per-arm errors", passed=False, detail=detail, arm=arm)
+    detail = (
+        f"sensitivity {rates.sensitivity:.2f} ({rates.positives} labels), specificity {rates.specificity:.2f}"
+        f" ({rates.negatives} labels)"
+    )
+    worth = rates.sensitivity + rates.specificity - 1.0
+    if worth < 0.1:
+        detail += ": too close to chance to be corrected"
+    return RouteGate(name="per-arm errors", passed=worth >= 0.1, detail=detail, arm=arm)
+
+
+def _cost_gate(arm: PolicyArm) -> RouteGate:
+    known = arm.cost is not None
+    detail = f"{arm.cost:.6g} US dollars per request" if arm.cost is not None else "the cost of a request is unknown"
+    return RouteGate(name="cost", passed=known, detail=detail, arm=arm.name)
