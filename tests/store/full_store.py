@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.model.label import HumanVerdict
 from gradeline.model.observation import Observation
+from gradeline.model.route import LoggedRequest, RequestOutcome
 from gradeline.service.auth import Caller, KeyScope
 from gradeline.service.secrets import Binding
 from gradeline.service.service import PARTS, build_service
@@ -12,6 +13,7 @@ from gradeline.service.settings import ServeSettings
 from gradeline.store.backup import TableCopy
 from gradeline.store.database import SharedStorage, Transaction, tables_of
 from gradeline.store.labels import LabelDraw, put_draws
+from gradeline.store.route_log import create_route_tables, put_outcomes, put_requests
 from gradeline.store.trust_records import TrustRecord, put_record
 
 MASTER_KEY = b"a master key of the tests, long enough"
@@ -76,6 +78,9 @@ def fill(store: str, runs: int = 2, cases: int = 6) -> list[str]:
         database.transact(_import_under_way)
         database.transact(lambda transaction: _upload(transaction, run_ids[0]))
         storage.put_observations([_observation(n) for n in range(5)])
+        create_route_tables(storage)
+        put_requests(database, [LoggedRequest("r", "route", "now", "f", "a", "{}", "a", 0, "", "[]", None, None)])
+        put_outcomes(database, [RequestOutcome("r", 1.0, "label", "now")])
         put_record(storage, TrustRecord("calibration", "s", "exact", "f1", "2026-01-02T00:00:00Z", "{}"))
         storage.set_baseline("main", first, by="me", at="2026-01-02T00:00:00Z")
         tables = database.snapshot(lambda transaction: tables_of(transaction, database.dialect))

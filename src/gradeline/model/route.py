@@ -84,7 +84,9 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", 
     @property
     def moves_traffic(self) -> bool:
         """Whether any request may leave the baseline."""
-        return any(cell.share > 0 and arm != self.baseline for row in self.families.values() for arm, cell in row.items())
+        return any(
+            cell.share > 0 and arm != self.baseline for row in self.families.values() for arm, cell in row.items()
+        )
 
     @property
     def failed_gates(self) -> tuple[RouteGate, ...]:

@@ -43,6 +43,7 @@ from gradeline.store import InMemoryStorage, open_storage
 from gradeline.store.backup import Parts
 from gradeline.store.database import Database, Dialect, SharedStorage, Transaction, migrate
 from gradeline.store.labels import LABEL_STEPS
+from gradeline.store.route_log import ROUTE_STEPS
 from gradeline.store.trust_records import TRUST_STEPS
 
 _CHECK_INTERVAL_S = 1.0
@@ -283,6 +284,7 @@ PARTS: Parts = {
     "labels": LABEL_STEPS,
     "queue": queue.STEPS,
     "readiness": READINESS_STEPS,
+    "routes": ROUTE_STEPS,
     "run_cache": RUN_CACHE_STEPS,
     "secrets": SECRET_STEPS,
     "sessions": SESSION_STEPS,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gradeline.model.protocols import Storage
 from gradeline.model.route import LoggedRequest, RequestOutcome
-from gradeline.store.database import Database, Dialect, Transaction, migrate, parts_of
+from gradeline.store.database import Database, Dialect, Row, Transaction, migrate, parts_of
 from gradeline.store.trust_records import database_of
 
 PART = "routes"
@@ -29,7 +29,7 @@ def _tables(transaction: Transaction, dialect: Dialect) -> None:
     )
     transaction.run("CREATE INDEX route_requests_of_route ON route_requests (route, n)")
     transaction.run(
-        f"CREATE TABLE route_outcomes (n {dialect.serial}, request TEXT NOT NULL REFERENCES route_requests (id),"
+        f"CREATE TABLE route_outcomes (n {dialect.serial}, request TEXT NOT NULL,"
         " score DOUBLE PRECISION NOT NULL, source TEXT NOT NULL, at TEXT NOT NULL)"
     )
     transaction.run("CREATE INDEX route_outcomes_of_request ON route_outcomes (request, source, n)")
@@ -111,7 +111,7 @@ def requests_of(storage: Storage, route: str, after: int = 0, limit: int = 1000)
         f"SELECT {_COLUMNS}, n FROM route_requests WHERE route = ? AND n > ? ORDER BY n LIMIT ?",  # noqa: S608 - constants
         *(route, after, limit),
     )
-    return [LoggedRequest(*row) for row in rows]
+    return [_request(row) for row in rows]
 
 
 def judged_requests(storage: Storage, route: str, after: int = 0, limit: int = 1000) -> list[JudgedRequest]:
@@ -128,7 +128,7 @@ def judged_requests(storage: Storage, route: str, after: int = 0, limit: int = 1
     )
     size = len(LoggedRequest._fields) - 1
     return [
-        JudgedRequest(LoggedRequest(*row[:size], row[-1]), RequestOutcome(row[0], *row[size : size + 3])) for row in rows
+        JudgedRequest(_request((*row[:size], row[-1])), RequestOutcome(row[0], *row[size : size + 3])) for row in rows
     ]
 
 
@@ -144,3 +144,7 @@ def arm_totals(storage: Storage, route: str) -> list[ArmTotals]:
         route,
     )
     return [ArmTotals(*row) for row in rows]
+
+
+def _request(row: Row) -> LoggedRequest:
+    return LoggedRequest(*row)

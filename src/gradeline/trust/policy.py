@@ -56,9 +56,11 @@ class PolicyRules(msgspec.Struct, frozen=True, kw_only=True):
             for name in ("exploration", "margin", "baseline_share")
             if not 0.0 <= (value := getattr(self, name)) <= 1.0
         ]
-        for name in ("cost_weight", "minimum_samples", "prior_samples"):
-            if not 0.0 <= (number := getattr(self, name)) < inf:
-                problems.append(Problem(name, f"expected a finite number from 0, got {number!r}"))
+        problems += [
+            Problem(name, f"expected a finite number from 0, got {value!r}")
+            for name in ("cost_weight", "minimum_samples", "prior_samples")
+            if not 0.0 <= (value := getattr(self, name)) < inf
+        ]
         if self.draws < 1:
             problems.append(Problem("draws", f"expected at least 1, got {self.draws!r}"))
         if problems:
@@ -151,11 +153,14 @@ def split_family(
     }
     unpriced = _unpriced(arms, baseline, rules)
     states = {
-        arm.name: arm_state(arm.name, baseline, own, beliefs, rules, refused=arm.name in refused | unpriced) for arm in arms
+        arm.name: arm_state(arm.name, baseline, own, beliefs, rules, refused=arm.name in refused | unpriced)
+        for arm in arms
     }
     taking_part = [arm for arm in arms if states[arm.name] not in ("worse", "refused") or arm.name == baseline]
     won = _wins(taking_part, beliefs, rules, random)
-    return FamilyShares(_limited({arm.name: won.get(arm.name, 0.0) for arm in arms}, baseline, states, rules), states, beliefs)
+    return FamilyShares(
+        _limited({arm.name: won.get(arm.name, 0.0) for arm in arms}, baseline, states, rules), states, beliefs
+    )
 
 
 def arm_state(

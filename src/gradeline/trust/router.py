@@ -14,7 +14,15 @@ from gradeline.model.observation import CalibrationState
 from gradeline.model.route import RouteChoice, RouteGate
 from gradeline.model.text import quote
 from gradeline.stats.prediction_powered import rogan_gladen
-from gradeline.trust.policy import NO_EVIDENCE, ArmEvidence, FamilyShares, PolicyArm, PolicyRules, evidence_of, split_family
+from gradeline.trust.policy import (
+    NO_EVIDENCE,
+    ArmEvidence,
+    FamilyShares,
+    PolicyArm,
+    PolicyRules,
+    evidence_of,
+    split_family,
+)
 
 _REFRESH = 20
 """The split of a family is computed again once its evidence has grown by one part in this many."""
@@ -78,13 +86,15 @@ class Router:
         if baseline not in named:
             raise ConfigError(Problem("baseline", f"{quote(baseline)} is not one of the arms {', '.join(named)}"))
         if len(named) < 2:
-            raise ConfigError(Problem("arms", f"expected the baseline and at least one candidate, got {len(named)} arm"))
+            raise ConfigError(
+                Problem("arms", f"expected the baseline and at least one candidate, got {len(named)} arm")
+            )
         self.rules = rules or PolicyRules()
         self.rules.check()
         self.baseline = baseline
         self.judge = judge or RouteJudge()
         self._arms = [PolicyArm(name, cost) for name, cost in named.items()]
-        self._random = Random(seed)
+        self._random = Random(seed)  # noqa: S311 - decisions must be repeatable
         self._counts: defaultdict[str, dict[str, _ArmCounts]] = defaultdict(
             lambda: {arm.name: _ArmCounts() for arm in self._arms}
         )
