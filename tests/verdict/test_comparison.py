@@ -82,7 +82,7 @@ class TestOneGrader:
         assert set(table(1, 2, 3).to_data()) == {
             "baseline", "candidate", "difference", "difference_ci", "test", "p_value", "p_adjusted", "improved", "worse",
             "same", "missing", "decision", "cases_to_decide", "changed", "edited", "coverage", "difference_bounds",
-            "reasons", "clusters", "noise_threshold", "skewed", "largest_drops", "noise", "within_noise",
+            "reasons", "clusters", "corrected", "noise_threshold", "skewed", "largest_drops", "noise", "within_noise",
             "not_applicable",
         }  # fmt: skip
 

@@ -136,8 +136,8 @@ def test_null_is_the_same_as_nothing() -> None:
     nothing = dict.fromkeys(("kind", "aggregation", "pass_op", "coverage_floor", "metric_key"))
     assert read_gate({**nothing, **SIMPLE}, ["a"]) == read_gate(SIMPLE, ["a"])
     assert problems({**SIMPLE, "note": None}) == [
-        "note: unknown option; use one of coverage_floor, agent_errors, require_calibrated, metric_key, aggregation, "
-        "op, value, pass_threshold, pass_op, confidence"
+        "note: unknown option; use one of coverage_floor, agent_errors, require_calibrated, corrected, metric_key, "
+        "aggregation, op, value, pass_threshold, pass_op, confidence"
     ]
 
 

@@ -31,6 +31,8 @@ class Corrected(NamedTuple):
     """Labelled items."""
     judged: int
     """Items with a judge's score, labelled ones included."""
+    groups: float = 0.0
+    """Independent labelled items: Student's interval has one degree of freedom less. 0 for `rogan_gladen`."""
 
 
 def corrected_mean(
@@ -50,7 +52,8 @@ def corrected_mean(
     found = _estimate(labels, judged, rest, weights)
     estimate = min(1.0, max(0.0, found.estimate))
     interval = effective_interval(estimate, found.variance, found.groups, len(labels), confidence)
-    return Corrected(estimate, interval, found.weight, sqrt(found.variance), len(labels), len(labels) + len(rest))
+    se, judged_items = sqrt(found.variance), len(labels) + len(rest)
+    return Corrected(estimate, interval, found.weight, se, len(labels), judged_items, found.groups)
 
 
 def corrected_difference(
@@ -69,7 +72,7 @@ def corrected_difference(
     reach = student_quantile(0.5 + _level(confidence) / 2.0, found.groups - 1.0) * se
     low, high = max(-1.0, estimate - reach), min(1.0, estimate + reach)
     interval = Interval(low, high, estimate=estimate, se=se, n=len(labels))
-    return Corrected(estimate, interval, found.weight, se, len(labels), len(labels) + len(rest))
+    return Corrected(estimate, interval, found.weight, se, len(labels), len(labels) + len(rest), found.groups)
 
 
 def rogan_gladen(

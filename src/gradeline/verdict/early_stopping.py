@@ -72,6 +72,8 @@ def watched_gates(gate: Gate, settings: GateSettings, graders: Sequence[str]) ->
 
 def obstacles(gate: Gate) -> Iterator[str]:
     """Reasons why a gate can only be decided with all cases."""
+    if gate.corrected is True:
+        yield "a gate on corrected values needs labels, which a run has only when it is complete"
     if isinstance(gate, LogicalGate):
         if gate.operator == "or" and gate.baselines():
             yield "the gate needs only one of several conditions"

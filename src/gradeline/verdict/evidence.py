@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from itertools import repeat
 from math import fsum
 from types import MappingProxyType
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from gradeline.model.observation import CalibrationState
 from gradeline.stats import mcnemar, percentile, score_interval
 from gradeline.stats.paired import MIN_CLUSTERS
+
+if TYPE_CHECKING:  # that module imports this one
+    from gradeline.verdict.corrected_difference import LabelledPairs
 
 AgentErrors = Literal["exclude", "fail"]
 """Exclude failed agent calls, or count them as a score of 0."""
@@ -58,7 +61,7 @@ class PairedScores(NamedTuple):
     a case without one; it is empty if no case has one. With a ``look``, one of the runs ended early or could have:
     these are the cases up to its last look, and the interval is that of the look. A change of a case's score
     below ``noise`` counts as same. ``not_applicable`` counts the cases that are left out because the grader does not
-    apply to them.
+    apply to them. ``labels`` has the cases with what people say about them, if anyone labelled any.
     """
 
     cases: Sequence[str]
@@ -70,6 +73,7 @@ class PairedScores(NamedTuple):
     look: Look | None = None
     noise: float = 0.0
     not_applicable: int = 0
+    labels: LabelledPairs | None = None
 
 
 def case_score(repeats: RepeatScores, agent_errors: AgentErrors = "exclude") -> float | None:

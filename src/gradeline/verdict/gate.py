@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import eq, ge, gt, le, lt
+from types import MappingProxyType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -11,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from gradeline.errors import Problem
 from gradeline.model import Config, described
+from gradeline.verdict.corrected import LabelledScores
 from gradeline.verdict.evidence import (
     AgentErrors,
     JudgeDoubt,
@@ -34,13 +36,15 @@ class GateSettings(NamedTuple):
     agent_errors: AgentErrors = "exclude"
     require_calibrated: bool = False
     primary: tuple[str, ...] = ()
+    corrected: bool | None = None
+    """True: values of judges only count after a correction by labels. None: comparisons use labels where they can."""
 
 
 class Evidence(NamedTuple):
     """The data for a gate. The first column is that of the first grader.
 
     ``paired`` is keyed by baseline and grader; ``uncalibrated`` has the graders whose judge is not calibrated, and
-    why; ``orders`` has the findings about judges that compare two answers in both orders.
+    why; ``orders`` has the findings about judges that compare two answers in both orders; ``labelled`` has the labels.
     """
 
     columns: Mapping[str, ScoreColumn]
@@ -48,6 +52,7 @@ class Evidence(NamedTuple):
     uncalibrated: Mapping[str, JudgeDoubt]
     orders: Mapping[str, OrderFinding]
     settings: GateSettings
+    labelled: Mapping[str, LabelledScores] = MappingProxyType({})
 
 
 class GateResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +89,13 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
         described("Exclude failed agent calls, or count them as a score of 0 (fail)."),
     ] = UNSET
     require_calibrated: Annotated[bool | UnsetType, described("Uncalibrated judges make the gate undecided.")] = UNSET
+    corrected: Annotated[
+        bool | UnsetType,
+        described(
+            "Decide on judges' values corrected by labels of this run; undecided where there are too few (default no;"
+            " a comparison uses labels where both runs have them)."
+        ),
+    ] = UNSET
 
     @classmethod
     def amend_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +137,17 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
             settings.agent_errors if self.agent_errors is UNSET else self.agent_errors,
             settings.require_calibrated if self.require_calibrated is UNSET else self.require_calibrated,
             settings.primary,
+            settings.corrected if self.corrected is UNSET else self.corrected,
         )
+
+    def corrects(self, key: str, evidence: Evidence) -> bool:
+        """Whether this grader's value only counts after a correction by labels.
+
+        A setting of the suite, or of the gate around it, is about judges; the gate's own is about its graders.
+        """
+        if not evidence.settings.corrected:
+            return False
+        return self.corrected is True or (key in evidence.labelled and evidence.labelled[key].corrects)
 
 
 class Finding(NamedTuple):
@@ -137,6 +159,8 @@ class Finding(NamedTuple):
     ci: Range | None = None
     further: tuple[str, ...] = ()
     """More reasons."""
+    by_labels: frozenset[str] = frozenset()
+    """The graders whose values are corrected by labels, so that the judge's own faults do not matter."""
 
 
 class ScoreGate(BaseGate, frozen=True, kw_only=True):
@@ -168,14 +192,16 @@ class ScoreGate(BaseGate, frozen=True, kw_only=True):
             for key in keys
             if key in evidence.columns
         }
-        biased = tuple(_position_bias(keys, evidence.orders))
         ungraded = tuple(_ungraded(keys, columns))
         if ungraded:
+            biased = tuple(_position_bias(keys, evidence.orders))
             return msgspec.structs.replace(outline, reasons=(*ungraded, *biased))
         columns = {key: self.usable(column) for key, column in columns.items()}
         finding = self.measure(evidence._replace(columns=columns, settings=settings))
         thin = tuple(low_coverage(columns, settings.coverage_floor, self.needed))
-        doubtful = {key: evidence.uncalibrated[key] for key in keys if key in evidence.uncalibrated}
+        by_judges = [key for key in keys if key not in finding.by_labels]
+        biased = tuple(_position_bias(by_judges, evidence.orders))
+        doubtful = {key: evidence.uncalibrated[key] for key in by_judges if key in evidence.uncalibrated}
         untrusted = any(settings.require_calibrated or doubt.state == "drifted" for doubt in doubtful.values())
         is_open = (thin and finding.result == "pass") or untrusted or biased
         return msgspec.structs.replace(

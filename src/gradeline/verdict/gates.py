@@ -13,6 +13,7 @@ from msgspec.structs import fields
 
 from gradeline.errors import Problem, closest_match
 from gradeline.model import described, quote, read_struct
+from gradeline.verdict.corrected import LabelledScores
 from gradeline.verdict.evidence import AgentErrors, JudgeDoubt, OrderFinding, PairedScores, ScoreColumn
 from gradeline.verdict.gate import (
     SHARE,
@@ -95,19 +96,34 @@ class RegressionGate(ScoreGate, frozen=True, kw_only=True, tag="regression"):
         rule = ComparisonRule(self.margin, settings.coverage_floor, settings.agent_errors)
         keys = tuple(evidence.columns)
         paired = {key: evidence.paired.get((self.baseline, key)) for key in keys}
-        found = adjust_p_values({key: compare_cases(pair, rule) for key, pair in paired.items() if pair is not None})
+        found = adjust_p_values(
+            {
+                key: compare_cases(pair, rule._replace(corrected=self._corrected(key, evidence)))
+                for key, pair in paired.items()
+                if pair is not None
+            }
+        )
         primary = self.deciding_graders(keys, settings.primary)
         order = [*primary, *(key for key in keys if key not in primary)]
         reasons = [self._reason(key, found.get(key), against, key in primary) for key in order]
         decision = overall_decision(found, primary)
         shown = found.get(primary[0])
+        corrected = None if shown is None else shown.by_labels
+        difference, interval = (None, None) if shown is None else (shown.difference, shown.difference_ci)
         return Finding(
             _RESULTS[decision],
             reasons[0],
-            None if shown is None else shown.difference,
-            None if shown is None else shown.difference_ci,
+            difference if corrected is None else corrected.estimate,
+            interval if corrected is None else corrected.interval,
             tuple(reasons[1:]),
+            frozenset(key for key, grader in found.items() if grader.by_labels is not None),
         )
+
+    def _corrected(self, key: str, evidence: Evidence) -> bool | None:
+        """Whether labels decide: as in ``gradeline compare`` unless the gate, or the suite for judges, says it."""
+        if evidence.settings.corrected is not True:
+            return evidence.settings.corrected
+        return self.corrects(key, evidence) or None
 
     def _reason(self, key: str, found: GraderComparison | None, against: str, primary: bool) -> str:
         if found is None:
@@ -119,6 +135,8 @@ class RegressionGate(ScoreGate, frozen=True, kw_only=True, tag="regression"):
             f"{key}: {found.difference:+.4g} against {against}, over {found.compared},"
             f" 95 % {low:+.4g} to {high:+.4g}, p {found.p_value:.3g}"
         )
+        if found.corrected is not None and found.corrected.sentence not in found.reasons:
+            compared += f"; {found.corrected.sentence}"
         noise = "" if found.noise_rule is None else f"; {found.noise_rule}"
         if primary or vetoes(found):
             open_question = "; ".join(["open", *found.reasons])
@@ -316,6 +334,7 @@ def _rooted(problem: Problem) -> Problem:
 VerdictResult = Literal["pass", "fail", "undecided", "none"]
 _NO_PAIRS: Mapping[tuple[str, str], PairedScores] = MappingProxyType({})
 _NO_ORDERS: Mapping[str, OrderFinding] = MappingProxyType({})
+_NO_LABELS: Mapping[str, LabelledScores] = MappingProxyType({})
 
 
 class Verdict(NamedTuple):
@@ -339,6 +358,8 @@ def decide(
     require_calibrated: bool = False,
     primary: Sequence[str] = (),
     orders: Mapping[str, OrderFinding] = _NO_ORDERS,
+    labelled: Mapping[str, LabelledScores] = _NO_LABELS,
+    corrected: bool | None = None,
 ) -> Verdict:
     """The verdict of a run; without a gate it is "none", but coverage is still checked.
 
@@ -346,14 +367,15 @@ def decide(
     baseline and grader. ``uncalibrated`` are the graders whose judge is not calibrated, with the reason if it is known;
     no gate passes or fails by a judge that drifted. ``primary`` graders decide if a gate compares several. ``orders``
     are the findings about judges that compare two answers: a gate over a judge that prefers a position is undecided.
-    The settings are the suite's; a gate's own settings override them.
+    ``labelled`` has the labels of each grader, for gates with `corrected`. The settings are the suite's; a gate's own
+    settings override them.
     """
     doubts = uncalibrated if isinstance(uncalibrated, Mapping) else dict.fromkeys(uncalibrated, JudgeDoubt())
     if gate is None:
         doubtful = not set(doubts).isdisjoint(columns)
         return Verdict("none", tuple(low_coverage(columns, coverage_floor)), uncalibrated=doubtful)
-    settings = GateSettings(coverage_floor, agent_errors, require_calibrated, tuple(primary))
-    result = gate.evaluate(Evidence(columns, paired, doubts, orders, settings))
+    settings = GateSettings(coverage_floor, agent_errors, require_calibrated, tuple(primary), corrected)
+    result = gate.evaluate(Evidence(columns, paired, doubts, orders, settings, labelled))
     doubtful = not set(doubts).isdisjoint(graders_of(gate, tuple(columns)))
     return Verdict(result.result, tuple(dict.fromkeys(_reasons(result))), (result,), doubtful)
 

@@ -26,6 +26,7 @@ from gradeline.stats.paired import (
     score_changes,
 )
 from gradeline.stats.sequential import RepeatedInterval, sum_differences
+from gradeline.verdict.corrected_difference import CorrectedDifference, LabelledPairs, corrected_pairs
 from gradeline.verdict.evidence import AgentErrors, Clustering, PairedScores, case_score
 from gradeline.verdict.gate import SLACK
 
@@ -43,12 +44,14 @@ class ComparisonRule(NamedTuple):
 
     ``margin`` is the mean loss that still counts as not worse. Below ``coverage_floor``, the share of the baseline's
     cases that have a score in both runs, a candidate is neither better nor not worse. ``agent_errors``
-    excludes failed calls of the agent, or counts them as 0.
+    excludes failed calls of the agent, or counts them as 0. ``corrected`` says whether labels of both runs decide:
+    where they can (None), always, so that it is undecided without them, or never.
     """
 
     margin: float = MARGIN
     coverage_floor: float = COVERAGE_FLOOR
     agent_errors: AgentErrors = "exclude"
+    corrected: bool | None = None
 
 
 class Drop(msgspec.Struct, frozen=True):
@@ -106,6 +109,18 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
     missing_cases: tuple[str, ...] = ()
     clusters: int | None = None
     """The number of clusters of the compared cases; None if no case has one."""
+    corrected: CorrectedDifference | None = None
+    """The difference corrected by labels; None if no case has any. Where it has an estimate, that decides."""
+
+    @property
+    def by_labels(self) -> CorrectedDifference | None:
+        """The difference that decides instead of the judge's; None where the judge's scores decide."""
+        return None if self.corrected is None or self.corrected.estimate is None else self.corrected
+
+    @property
+    def deciding_p(self) -> float | None:
+        """The p-value of the difference that decides."""
+        return self.p_value if self.by_labels is None else self.by_labels.p_value
 
     @property
     def pairs(self) -> int:
@@ -140,6 +155,8 @@ class GraderComparison(msgspec.Struct, frozen=True, kw_only=True):
         """What changed, and which loss is ruled out."""
         if self.difference_ci is None:
             return "no case has a score in both runs"
+        if self.by_labels is not None and self.by_labels.interval is not None:
+            return f"{self.by_labels.sentence}; {_ruled_out(self.by_labels.interval)}"
         cases = self.pairs if self.clusters is None else self.compared
         changed = f"{self.improved} up, {self.worse} down of {cases}"
         changes = changed if self.improved + self.worse else f"none of {cases} changed"
@@ -231,7 +248,7 @@ def compare_cases(paired: PairedScores, rule: ComparisonRule = ComparisonRule())
         if not reasons:
             needed = None if enough is None else _needed(enough, len(changes), len(units))
             reasons += _open_question(difference, interval, p, rule.margin, needed)
-    return GraderComparison(
+    found_by_judge = GraderComparison(
         baseline=fsum(first_scores) / len(changes),
         candidate=fsum(second_scores) / len(changes),
         difference=difference,
@@ -260,6 +277,31 @@ def compare_cases(paired: PairedScores, rule: ComparisonRule = ComparisonRule())
         missing_cases=tuple(missing),
         clusters=None if clustering is None else clustering.clusters,
     )
+    return decide_by_labels(found_by_judge, paired, rule)
+
+
+def decide_by_labels(found: GraderComparison, paired: PairedScores, rule: ComparisonRule) -> GraderComparison:
+    """The comparison, decided on the difference that the labels of both runs correct, where the rule uses them."""
+    labels = paired.labels
+    if rule.corrected is False or (not rule.corrected and (labels is None or not labels.any)):
+        return found
+    corrected = corrected_pairs(LabelledPairs() if labels is None else labels)
+    if corrected.estimate is None or corrected.interval is None or corrected.p_value is None:
+        if not rule.corrected:
+            return msgspec.structs.replace(found, corrected=corrected)
+        reasons: tuple[str, ...] = (corrected.sentence,)
+        return msgspec.structs.replace(
+            found, corrected=corrected, decision="undecided", reasons=reasons, cases_to_decide=None
+        )
+    estimate, interval, p = corrected.estimate, corrected.interval, corrected.p_value
+    decision, reasons = decide_difference(estimate, interval, p, rule.margin), ()
+    if decision in ("better", "not_worse") and found.pairs / len(paired.cases) < rule.coverage_floor - 1e-12:
+        decision = "undecided"
+        reasons = (_thin(found.pairs, len(paired.cases), rule.coverage_floor, found.difference_bounds),)
+    elif decision == "undecided":
+        more = "label more of the same cases in both runs to narrow it"
+        reasons = tuple(_open_question(estimate, interval, p, rule.margin, more))
+    return msgspec.structs.replace(found, corrected=corrected, decision=decision, reasons=reasons, cases_to_decide=None)
 
 
 def decide_difference(difference: float, interval: Range, p: float, margin: float, alpha: float = ALPHA) -> Decision:
@@ -286,7 +328,7 @@ def hides_loss(decision: Decision, of_means: float, noise: float, margin: float)
 
 def adjust_p_values(graders: Mapping[str, GraderComparison]) -> dict[str, GraderComparison]:
     """The comparisons with p-values adjusted over all graders."""
-    ps = {key: grader.p_value for key, grader in graders.items() if grader.p_value is not None}
+    ps = {key: grader.deciding_p for key, grader in graders.items() if grader.deciding_p is not None}
     raised = dict(zip(ps, holm(ps.values()), strict=True))
     return {key: msgspec.structs.replace(grader, p_adjusted=raised.get(key)) for key, grader in graders.items()}
 

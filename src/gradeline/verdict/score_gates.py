@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from gradeline.errors import Problem
 from gradeline.model import described, quote
+from gradeline.verdict.corrected import CorrectedMeasure, CorrectedRate, LabelledScores, corrected_rate, refused_rate
 from gradeline.verdict.evidence import (
     Aggregation,
     Clustering,
@@ -90,6 +91,7 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
     def faults(self) -> Iterator[Problem]:
         if self.confidence is not UNSET:
             yield from self._confidence_faults(self.confidence)
+        yield from correction_faults(self.corrected, self.measured)
 
     def warnings(self) -> Iterator[Problem]:
         yield from bound_warnings(self.measured, self.value)
@@ -143,6 +145,8 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
 
     def measure(self, evidence: Evidence) -> Finding:
         ((key, column),) = evidence.columns.items()
+        if self.corrects(key, evidence):
+            return self._measure_corrected(key, evidence)
         found, bound = self.aggregate(column), bound_of(self.measured, self.value)
         interval = self._interval(column)
         statements = [f"{key}: {self.measured} {comparison_text(self.op, found, bound)}{self._stated_rule()}"]
@@ -156,6 +160,22 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
             within = "one case has no interval" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
             statements.append(f"uncertain at a confidence of {self.confidence:g}: {few or within}")
         return Finding(result, "; ".join(statements), found, interval)
+
+    def _measure_corrected(self, key: str, evidence: Evidence) -> Finding:
+        confidence = 0.95 if self.confidence is UNSET else self.confidence
+        rate = corrected_value(key, self.measured, evidence, confidence, self.pass_rule)
+        if rate.estimate is None:
+            return Finding("undecided", f"{key}: {self.measured}: {rate.sentence}")
+        bound = bound_of(self.measured, self.value)
+        statements = [
+            f"{key}: corrected {self.measured} {comparison_text(self.op, rate.estimate, bound)}",
+            rate.sentence,
+        ]
+        result: Result = "pass" if satisfies(self.op, rate.estimate, bound) else "fail"
+        if self.confidence is not UNSET and not _lies_on_one_side(self.op, rate.interval, bound):
+            result = "undecided"
+            statements.append(f"uncertain at a confidence of {self.confidence:g}")
+        return Finding(result, "; ".join(statements), rate.estimate, rate.interval, by_labels=frozenset({key}))
 
     def _stated_rule(self) -> str:
         if self.measured != "accuracy" or self.pass_rule is None:
@@ -178,6 +198,39 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
             yield Problem("confidence", "no interval lies on one side of an equality; use gte, gt, lte or lt")
 
 
+_MEASURES: Mapping[Aggregation, CorrectedMeasure] = {"avg_score": "mean_score", "accuracy": "pass_rate"}
+
+
+def correction_faults(corrected: bool | UnsetType, aggregation: Aggregation) -> Iterator[Problem]:
+    """A problem where a gate asks for a corrected value that does not exist."""
+    if corrected is True and aggregation not in _MEASURES:
+        yield Problem("corrected", f"labels correct avg_score and accuracy only, not {aggregation}")
+
+
+def corrected_value(
+    key: str,
+    aggregation: Aggregation,
+    evidence: Evidence,
+    confidence: float = 0.95,
+    pass_rule: tuple[Operator, float] | None = None,
+) -> CorrectedRate:
+    """A grader's corrected mean or rate; refused for other aggregations."""
+    labelled, settings = evidence.labelled.get(key, LabelledScores()), evidence.settings
+    measure = _MEASURES.get(aggregation)
+    if measure is None:
+        return refused_rate(labelled, f"labels correct avg_score and accuracy only, not {aggregation}")
+    if pass_rule is not None:
+        op, least = pass_rule
+        labelled = labelled.passing(lambda score: satisfies(op, score, least, slack=0.0))
+    return corrected_rate(
+        labelled,
+        measure,
+        settings.coverage_floor,
+        count_failed_calls=settings.agent_errors == "fail",
+        confidence=confidence,
+    )
+
+
 def _lies_on_one_side(op: Operator, interval: Range | None, bound: float) -> bool:
     """Whether the whole interval satisfies the comparison, or none of it."""
     return interval is not None and satisfies(op, interval[0], bound) == satisfies(op, interval[1], bound)
@@ -198,6 +251,7 @@ class WeightedGate(ScoreGate, frozen=True, kw_only=True, tag="weighted_average")
     def faults(self) -> Iterator[Problem]:
         if not any(self.weights.values()):
             yield Problem("weights", "are all 0: set a weight above 0 for at least one grader")
+        yield from correction_faults(self.corrected, self.aggregation)
 
     def warnings(self) -> Iterator[Problem]:
         yield from bound_warnings(self.aggregation, self.value)
@@ -217,10 +271,19 @@ class WeightedGate(ScoreGate, frozen=True, kw_only=True, tag="weighted_average")
 
     def measure(self, evidence: Evidence) -> Finding:
         weights = self.normalized()
+        corrected = {
+            key: corrected_value(key, self.aggregation, evidence)
+            for key in evidence.columns
+            if self.corrects(key, evidence)
+        }
+        refused = [f"{key}: {self.aggregation}: {rate.sentence}" for key, rate in corrected.items() if rate.refusal]
+        if refused:
+            return Finding("undecided", refused[0], further=tuple(refused[1:]))
         parts = {
             key: aggregate(self.aggregation, column.scores, passes_of(column))
             for key, column in evidence.columns.items()
         }
+        parts |= {key: rate.estimate for key, rate in corrected.items() if rate.estimate is not None}
         found = fsum(weights[key] * part for key, part in parts.items())
         bound = bound_of(self.aggregation, self.value)
         terms = " + ".join(f"{weights[key]:.3g} × {key} {part:.4g}" for key, part in parts.items())
@@ -228,6 +291,8 @@ class WeightedGate(ScoreGate, frozen=True, kw_only=True, tag="weighted_average")
             "pass" if satisfies(self.op, found, bound) else "fail",
             f"weighted {self.aggregation} {comparison_text(self.op, found, bound)}: {terms}",
             found,
+            further=tuple(f"{key}: {rate.sentence}" for key, rate in corrected.items()),
+            by_labels=frozenset(corrected),
         )
 
 
@@ -255,6 +320,9 @@ class _Requirement(NamedTuple):
 
     passes: int
     repeats: int
+
+
+_NO_CORRECTION = "labels correct avg_score and accuracy only, not the share of repeats that pass"
 
 
 class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
@@ -285,6 +353,8 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
     value: Annotated[float, described("Share of cases; a fraction up to 1, a percentage above.", expected="a number")]
 
     def faults(self) -> Iterator[Problem]:
+        if self.corrected is True:
+            yield Problem("corrected", _NO_CORRECTION)
         form = next((name for name in ("pass_hat", "pass_at") if getattr(self, name) is not UNSET), None)
         if form is not None:
             for name in ("k", "n", *(("pass_at",) if form == "pass_hat" else ())):
@@ -355,6 +425,8 @@ class ConsistencyGate(ScoreGate, frozen=True, kw_only=True, tag="consistency"):
 
     def measure(self, evidence: Evidence) -> Finding:
         ((key, column),) = evidence.columns.items()
+        if self.corrects(key, evidence):
+            return Finding("undecided", f"{key}: not corrected: {_NO_CORRECTION}")
         if not column.scores:
             repeats = self.requirement.repeats
             return Finding("undecided", f"{key}: no case has {repeats} scored repeats; run with repeats: {repeats}")
