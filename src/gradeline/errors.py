@@ -94,6 +94,13 @@ ORDER_DECIDED = "order_decided"
 """A judge's verdicts on two answers differ between the two orders. Not retried: repeating until both orders agree would
 let the order decide."""
 
+UNSURE = "unsure"
+"""A judge's verdict is less certain than the suite requires. Not retried: repeating until it is certain would let
+chance decide."""
+
+SETTLED_ERRORS = (ORDER_DECIDED, UNSURE)
+"""Errors of judges that are results: a resume does not call these judges again."""
+
 GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
     {
         "timeout": _grade(Fault.GRADER),
@@ -113,6 +120,7 @@ GRADE_POLICY: Mapping[str, Policy] = MappingProxyType(
         "judge_failed": _grade(Fault.INFRASTRUCTURE),
         "budget": _grade(Fault.INFRASTRUCTURE),
         ORDER_DECIDED: _grade(Fault.GRADER),
+        UNSURE: _grade(Fault.GRADER),
     }
 )
 """Failed grades. Class names of other exceptions are types too and fall under `UNLISTED_GRADE`."""

@@ -19,7 +19,7 @@ from gradeline.engine.definition import FAIL_FAST, RunBudget
 from gradeline.engine.execute import AGENT, CallLimits, CallSlots, Executor, Spending, Stop
 from gradeline.engine.grade import CaseRefusedError, GraderUse, Grading, storable
 from gradeline.engine.plan import CompletedCase, Graded, Planned, ProgressCallback, Work, plan
-from gradeline.errors import ConfigError, Outcome, ProviderRefusedError, StoreError
+from gradeline.errors import UNSURE, ConfigError, Outcome, ProviderRefusedError, StoreError
 from gradeline.failpoints import failpoint
 from gradeline.model import AsyncGrader, EarlyStopping, Grade, ResponseKey, Run, Sample, Storage, Target, quote
 from gradeline.model.protocols import StoreWriter
@@ -263,7 +263,8 @@ class Pipeline:
         if case.response is not None and case.response.error is not None:
             self._stop.set(f"{FAIL_FAST}{name}: the call failed ({case.response.error.type})")
         for key, one in case.graded.items():
-            if one.grade.outcome in (Outcome.FAIL, Outcome.ERROR):
+            unsure = one.grade.error is not None and one.grade.error.type == UNSURE
+            if one.grade.outcome in (Outcome.FAIL, Outcome.ERROR) and not unsure:
                 self._stop.set(f"{FAIL_FAST}{name}: {key} is {one.grade.outcome.value}")
 
 

@@ -20,12 +20,23 @@ from gradeline.adapters.wire import AdapterSettings, model_transport
 from gradeline.errors import BudgetExceeded, ConfigError, GraderError, Problem, ProviderRefusedError
 from gradeline.graders.base import C, DeclaredGrader
 from gradeline.judges.calls import JudgeAnswer, ask
-from gradeline.judges.options import missing_model
+from gradeline.judges.options import JudgeModel, SelectiveOptions, missing_model
 from gradeline.judges.reply_parsing import ReplyError
-from gradeline.model import GradeContext, GradeResult, MeteredResult, quote
+from gradeline.judges.selective import (
+    Confidence,
+    decided_first,
+    decided_second,
+    not_measured,
+    selective_threshold,
+    unsure,
+)
+from gradeline.model import GradeContext, GradeResult, MeteredResult, fingerprint, quote
+from gradeline.model.config import canonical_options
+from gradeline.model.grade import PASS_SCORE
+from gradeline.model.learned_judging import LabelledConfidences, LearnedJudging, SelectiveThreshold
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.resources import Resources
-from gradeline.model.response import Usage
+from gradeline.model.response import Usage, total_usage
 
 T = TypeVar("T")
 
@@ -41,6 +52,7 @@ MAX_CHARS = 2_000_000
 VERSION_DIGITS = 8
 """Number of digits of the fingerprint in a judge's ID."""
 _MAX_QUOTED = 300
+_ENDPOINT_OPTIONS = ("provider", "model", "base_url", "api_key_env")
 _PROVIDER_ALIASES = {"google": "gemini"}
 _FORBIDDEN = "the provider does not allow this key to make the call"
 _REFUSALS = {
@@ -193,6 +205,8 @@ class JudgeGrader(DeclaredGrader[C]):
     caveats: ClassVar[tuple[str, ...]] = CAVEATS
     both_orders: ClassVar[bool] = False
     """Shows the judge two answers in both orders, so that a run can report how often the order decided."""
+    pass_threshold: float | None = None
+    """The score from which the suite lets its grades pass; None: the grader decides."""
 
     def __init__(
         self,
@@ -211,6 +225,7 @@ class JudgeGrader(DeclaredGrader[C]):
             del bound.__dict__[name]
         bound._access = bound._new_access()
         bound.prepare()
+        bound._prepare_second()
         return bound
 
     def _new_access(self) -> ProviderAccess:
@@ -223,9 +238,10 @@ class JudgeGrader(DeclaredGrader[C]):
     async def agrade(self, ctx: GradeContext, /) -> MeteredResult:
         """Grade one submission. Raises only `ConfigError`, for errors that would fail every case."""
         try:
-            return await self.grade_case(ctx)
+            graded = await self.grade_case(ctx)
         except GraderError as error:
             return MeteredResult(error)
+        return graded if self.agreement is None else await self._if_sure(ctx, graded)
 
     def result(self, ctx: GradeContext) -> GradeResult:
         result = sync.run(self.agrade(ctx)).result
@@ -237,13 +253,16 @@ class JudgeGrader(DeclaredGrader[C]):
     def unpriced(self) -> tuple[str, ...]:
         """The judges whose calls have no known price."""
         adapter = vars(self).get("_adapter")
-        return () if adapter is None or getattr(adapter, "priced", False) else self.judges
+        own = () if adapter is None or getattr(adapter, "priced", False) else self.judges
+        return own if self.second is None else (*own, *self.second.unpriced)
 
     async def aclose(self) -> None:
         """Close this event loop's connections to the judges; the grader may be used again."""
         close = getattr(vars(self).get("_adapter"), "aclose", None)
         if close is not None and vars(self).get("_adapter_override") is None:
             await close()
+        if self.second is not None:
+            await self.second.aclose()
 
     @property
     def judge_id(self) -> str:
@@ -254,6 +273,90 @@ class JudgeGrader(DeclaredGrader[C]):
     def judge_fingerprint(self) -> str:
         """The fingerprint without what the judge learned from labels, and without a baseline run."""
         return self.fingerprint
+
+    @property
+    def learned(self) -> LearnedJudging | None:
+        """What the judge learned from labels; None if it is not calibrated, or if the run does not look for it."""
+        return (self.resources.calibrations or {}).get(self.judge_fingerprint)
+
+    @property
+    def learns(self) -> bool:
+        """Whether its options use what it learned from labels."""
+        return self.agreement is not None
+
+    @property
+    def agreement(self) -> float | None:
+        """The agreement with labels below which a verdict does not count; None: every verdict counts."""
+        return self.options.agreement if isinstance(self.options, SelectiveOptions) else None
+
+    @cached_property
+    def selective(self) -> SelectiveThreshold | None:
+        """From which confidence its verdicts count; None if all do."""
+        if self.agreement is None:
+            return None
+        labelled = self.labelled_confidences
+        if labelled is None:
+            return not_measured(self.agreement)
+        return selective_threshold(labelled, self.agreement)
+
+    @property
+    def labelled_confidences(self) -> LabelledConfidences | None:
+        """Its confidences and agreement on labels; None if it is not calibrated."""
+        return None if self.learned is None else self.learned.selective
+
+    @cached_property
+    def second(self) -> JudgeGrader[Any] | None:
+        """The judge of the cases that this one is not sure of; None if there is none."""
+        escalate = self.options.escalate if isinstance(self.options, SelectiveOptions) else None
+        return None if escalate is None else self.second_judge(escalate)
+
+    def second_judge(self, model: JudgeModel) -> JudgeGrader[Any]:
+        """The same judge with another model."""
+        own = canonical_options(self.options)
+        kept = {name: value for name, value in own.items() if name not in (*_ENDPOINT_OPTIONS, "escalate")}
+        judge = type(self)(self.grader_id, {**kept, **canonical_options(model)}, budget=self.budget)
+        judge.resources = self.resources
+        judge.pass_threshold = self.pass_threshold
+        return judge
+
+    def pass_score_of(self, ctx: GradeContext) -> float:  # noqa: ARG002 - some have rubrics of their own for a case
+        """The score from which a grade passes."""
+        return PASS_SCORE if self.pass_threshold is None else self.pass_threshold
+
+    def confidence_of(self, ctx: GradeContext, score: float) -> Confidence:
+        """The verdict of a score, and how confident it is."""
+        return Confidence.of(score, self.pass_score_of(ctx))
+
+    def with_learned(self, own: str) -> str:
+        """The fingerprint ``own`` with what was learned from labels, so that grades by other values are not mixed."""
+        if self.selective is None:
+            return own
+        second = None if self.second is None else self.second.fingerprint
+        return fingerprint("selective", own, self.selective.labels > 0, self.selective.threshold, second)
+
+    async def _if_sure(self, ctx: GradeContext, graded: MeteredResult) -> MeteredResult:
+        """The grade if its verdict counts, else that of the second judge, else the error that no verdict does."""
+        result, threshold = graded.result, self.selective
+        if threshold is None or isinstance(result, GraderError) or result.score is None:
+            return graded
+        own = self.confidence_of(ctx, result.score)
+        if threshold.counts(own.confidence):
+            return graded._replace(result=decided_first(result, threshold, own))
+        if self.second is None:
+            return graded._replace(result=unsure(result, threshold, own))
+        other = await self.second.agrade(ctx)
+        usage = total_usage((graded.usage, other.usage))
+        if isinstance(other.result, GraderError):
+            return MeteredResult(unsure(result, threshold, own, other.result), usage)
+        return MeteredResult(decided_second(result, other.result, threshold, own), usage)
+
+    def _prepare_second(self) -> None:
+        if self.second is None:
+            return
+        try:
+            self.second.prepare()
+        except ConfigError as error:
+            raise ConfigError([problem.within("escalate") for problem in error.problems]) from None
 
     @property
     def prompt_hash(self) -> str:

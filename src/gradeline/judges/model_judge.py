@@ -25,6 +25,7 @@ from gradeline.judges.fencing import Fence
 from gradeline.judges.logprobs import ALTERNATIVES, ExpectedScore, expected_score
 from gradeline.judges.options import (
     DEFAULT_SAMPLES,
+    SELECTIVE_OPTIONS,
     ApiKeyEnv,
     BaseUrl,
     Model,
@@ -60,7 +61,10 @@ from gradeline.model.response import UNKNOWN_DOCUMENTS, total_usage, usage_of_ca
 SCHEMA_NAME = "JudgeResponse"
 NOT_MENTIONED = f"the rubric does not mention {{{SUBMISSION}}}; the submission is appended"
 _ONLY_QUESTIONS = "Answer the questions about the submission."
-_NOT_IN_FINGERPRINT = ("prompt", "prompt_path", "rubric", "provider", "model", "api_key_env", "max_retries", "timeout")
+_NOT_IN_FINGERPRINT = (
+    *("prompt", "prompt_path", "rubric", "provider", "model", "api_key_env", "max_retries", "timeout"),
+    *SELECTIVE_OPTIONS,
+)
 """Options that the fingerprint covers in another form, or that do not affect scores."""
 
 
@@ -115,7 +119,11 @@ class ModelJudge(OneModelGrader[ModelJudgeConfig]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Covers the text of the prompt, the judge and its parameters; never a key."""
+        """Covers the text of the prompt, the judge, its parameters and what it learned; never a key."""
+        return self.with_learned(self.judge_fingerprint)
+
+    @cached_property
+    def judge_fingerprint(self) -> str:
         rubric = self.rubric
         options = canonical_options(self.options)
         return fingerprint(
@@ -152,6 +160,9 @@ class ModelJudge(OneModelGrader[ModelJudgeConfig]):
         """The rubric for a case: its own, or else the grader's."""
         own = sample_rubric(sample, self.resources.folder)
         return self.rubric if own is None else Rubric(own, reply_format_of(self.options))
+
+    def pass_score_of(self, ctx: GradeContext) -> float:
+        return self.rubric_for(ctx.sample).pass_score if self.pass_threshold is None else self.pass_threshold
 
     def question(self, ctx: GradeContext) -> tuple[Rubric, PromptCase]:
         """Rubric and texts for the prompt; `GraderError` if the case lacks something that the rubric needs."""

@@ -85,6 +85,52 @@ class CallOptions(Config, frozen=True, kw_only=True):
         )
 
 
+class JudgeModel(Config, frozen=True, kw_only=True):
+    """A further model of a judge; options it does not set are those of the grader."""
+
+    provider: Provider = "openai"
+    model: Model = None
+    base_url: BaseUrl = None
+    api_key_env: ApiKeyEnv = None
+    temperature: Annotated[Annotated[float, Meta(ge=0, le=2)] | None, described("Temperature of this judge.")] = None
+    max_tokens: Annotated[Annotated[int, Meta(ge=1)] | None, described("Maximum tokens of this judge's replies.")] = (
+        None
+    )
+    seed: Annotated[int | None, described("Seed of this judge.")] = None
+    model_params: Annotated[dict[str, Any] | None, described("Further parameters of this judge.")] = None
+
+    def faults(self) -> Iterator[Problem]:
+        yield from model_faults(self.provider, self.model, self.base_url, self.api_key_env)
+
+
+class SelectiveOptions(CallOptions, frozen=True, kw_only=True):
+    """Options of judges that decide only what they are sure of."""
+
+    agreement: Annotated[
+        Annotated[float, Meta(gt=0.5, lt=1)] | None,
+        described(
+            "Minimum share of decided cases in which the verdict agrees with labels, such as 0.9 (default: every case"
+            " is decided); takes effect after gradeline calibrate."
+        ),
+    ] = None
+    escalate: Annotated[
+        JudgeModel | None,
+        described("Model that judges the cases that this judge is not sure of (default: they are errors, unsure)."),
+    ] = None
+
+    def faults(self) -> Iterator[Problem]:
+        yield from super().faults()
+        if self.escalate is None:
+            return
+        if self.agreement is None:
+            yield Problem("escalate", "has no effect without agreement; write agreement: 0.9 too, or leave it out")
+        yield from (fault.within("escalate") for fault in self.escalate.faults())
+
+
+SELECTIVE_OPTIONS = ("agreement", "escalate")
+"""Options that do not change a judge's verdicts, only which of them count."""
+
+
 class ReplyOptions(Config, frozen=True, kw_only=True):
     """One of several labels, or a rating in free text, instead of a score."""
 
@@ -149,7 +195,7 @@ class CheckOption(Config, frozen=True, kw_only=True):
     weight: Annotated[float, described("Relative weight (default 1).", gt=0, le=1_000_000)] = 1.0
 
 
-class PromptOptions(CallOptions, frozen=True, kw_only=True):
+class PromptOptions(SelectiveOptions, frozen=True, kw_only=True):
     """The judge's prompt, and how its reply becomes a score."""
 
     prompt: Prompt = None

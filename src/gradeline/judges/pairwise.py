@@ -26,15 +26,16 @@ from gradeline.judges.calls import JudgeAnswer
 from gradeline.judges.fencing import Fence
 from gradeline.judges.model_judge import prompt_case, sample_rubric, system_prompt_issues
 from gradeline.judges.options import (
+    SELECTIVE_OPTIONS,
     ApiKeyEnv,
     BaseUrl,
-    CallOptions,
     Model,
     Prompt,
     PromptPath,
     Provider,
     Reasoning,
     RubricVars,
+    SelectiveOptions,
     SystemPrompt,
     exclusive_sources,
     file_text,
@@ -137,10 +138,13 @@ Judge which of the two answers serves the task better.
 
 _TASK = "Compare two answers to the same task by the rubric."
 _RESULT_TEXT = {"candidate": "is better", "baseline": "is worse", "tie": "ties"}
-_NOT_IN_FINGERPRINT = ("prompt", "prompt_path", "provider", "model", "api_key_env", "max_retries", "timeout")
+_NOT_IN_FINGERPRINT = (
+    *("prompt", "prompt_path", "provider", "model", "api_key_env", "max_retries", "timeout"),
+    *SELECTIVE_OPTIONS,
+)
 
 
-class PairwiseConfig(CallOptions, frozen=True, kw_only=True):
+class PairwiseConfig(SelectiveOptions, frozen=True, kw_only=True):
     """Options of `PairwiseGrader`."""
 
     baseline: Annotated[str | None, described("Run to compare with: ID, name or latest.")] = None
@@ -205,8 +209,8 @@ class PairwiseGrader(OneModelGrader[PairwiseConfig]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Covers the text of the prompt, the judge, its parameters and the baseline; never a key."""
-        return self._digest(_NOT_IN_FINGERPRINT)
+        """Covers the text of the prompt, the judge, its parameters, what it learned, and the baseline; never a key."""
+        return self.with_learned(self._digest(_NOT_IN_FINGERPRINT))
 
     @property
     def judge_fingerprint(self) -> str:

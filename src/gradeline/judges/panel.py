@@ -15,9 +15,12 @@ from gradeline.errors import ConfigError, GraderError, Problem
 from gradeline.graders.base import ConfigIssue
 from gradeline.judges.base import JudgeGrader, gather_all
 from gradeline.judges.model_judge import ModelJudge, prompt_issues
-from gradeline.judges.options import ApiKeyEnv, BaseUrl, Model, PromptOptions, Provider, model_faults
-from gradeline.model import Config, GradeContext, GradeResult, MeteredResult, Sample, described, fingerprint
+from gradeline.judges.options import SELECTIVE_OPTIONS, JudgeModel, PromptOptions
+from gradeline.judges.selective import Confidence
+from gradeline.model import GradeContext, GradeResult, MeteredResult, Sample, described, fingerprint
 from gradeline.model.config import canonical_options
+from gradeline.model.grade import PASS_SCORE
+from gradeline.model.learned_judging import LabelledConfidences, PanelWeights
 from gradeline.model.llm import Budget, LLMAdapter
 from gradeline.model.response import total_usage
 
@@ -54,37 +57,26 @@ def shared_family(judges: Iterable[str]) -> str | None:
     return found.pop() if len(found) == 1 else None
 
 
-_PANEL_OPTIONS = ("judges", "aggregation", "quorum")
+_PANEL_OPTIONS = ("judges", "aggregation", "weights", "quorum", *SELECTIVE_OPTIONS)
 """Options of the panel that its members do not have."""
-
-
-class PanelMember(Config, frozen=True, kw_only=True):
-    """A judge of a panel; options it does not set come from the panel."""
-
-    provider: Provider = "openai"
-    model: Model = None
-    base_url: BaseUrl = None
-    api_key_env: ApiKeyEnv = None
-    temperature: Annotated[Annotated[float, Meta(ge=0, le=2)] | None, described("Temperature of this judge.")] = None
-    max_tokens: Annotated[Annotated[int, Meta(ge=1)] | None, described("Maximum tokens of this judge's replies.")] = (
-        None
-    )
-    seed: Annotated[int | None, described("Seed of this judge.")] = None
-    model_params: Annotated[dict[str, Any] | None, described("Further parameters of this judge.")] = None
-
-    def faults(self) -> Iterator[Problem]:
-        yield from model_faults(self.provider, self.model, self.base_url, self.api_key_env)
 
 
 class PanelConfig(PromptOptions, frozen=True, kw_only=True):
     """Options of `PanelGrader`."""
 
     judges: Annotated[
-        list[PanelMember], described("Judges, at least two, preferably of different families.", min_length=2)
+        list[JudgeModel], described("Judges, at least two, preferably of different families.", min_length=2)
     ]
     aggregation: Annotated[Literal["mean", "median"], described("Combine the judges' scores by mean or median.")] = (
         "mean"
     )
+    weights: Annotated[
+        Literal["equal", "calibrated"],
+        described(
+            "Weight all judges equally, or by what gradeline calibrate learned from labels (calibrated); without that"
+            " their mean or median is used."
+        ),
+    ] = "equal"
     quorum: Annotated[
         Annotated[int, Meta(ge=1)] | None, described("Minimum number of judges with a score (default all).")
     ] = None
@@ -100,9 +92,10 @@ class PanelConfig(PromptOptions, frozen=True, kw_only=True):
 class PanelError(GraderError):
     """Too few judges of a panel gave a score. Its type is that of the first failure."""
 
-    def __init__(self, message: str, error_type: str) -> None:
+    def __init__(self, message: str, error_type: str, metadata: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.type = error_type
+        self.metadata = metadata
 
 
 class PanelGrader(JudgeGrader[PanelConfig]):
@@ -147,10 +140,49 @@ class PanelGrader(JudgeGrader[PanelConfig]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Covers its members, and how their scores become one."""
+        """Covers its members, how their scores become one, and what it learned."""
+        weights = self.weights
+        own = self.judge_fingerprint
+        return self.with_learned(own if weights is None else fingerprint("weights", own, weights.digest))
+
+    @cached_property
+    def judge_fingerprint(self) -> str:
         options = self.options
         members = [member.fingerprint for member in self._members]
-        return fingerprint(self.noun, self.kind, self.version, members, options.aggregation, options.quorum)
+        weights = () if options.weights == "equal" else (options.weights,)
+        return fingerprint(self.noun, self.kind, self.version, members, options.aggregation, options.quorum, *weights)
+
+    @property
+    def learns(self) -> bool:
+        return super().learns or self.options.weights == "calibrated"
+
+    @property
+    def weights(self) -> PanelWeights | None:
+        """The weights that its members have; None if all count equally."""
+        learned = self.learned if self.options.weights == "calibrated" else None
+        return None if learned is None else learned.panel
+
+    @property
+    def labelled_confidences(self) -> LabelledConfidences | None:
+        return super().labelled_confidences if self.weights is None else self.weights.confidences
+
+    def pass_score_of(self, ctx: GradeContext) -> float:
+        if self.pass_threshold is not None or self.weights is not None:
+            return super().pass_score_of(ctx)  # a probability passes from 0.5, whatever the rubric's scale
+        return self._members[0].pass_score_of(ctx)
+
+    def confidence_of(self, ctx: GradeContext, score: float) -> Confidence:
+        if self.weights is None:
+            return super().confidence_of(ctx, score)
+        return Confidence.of_probability(score, self.pass_score_of(ctx))
+
+    def second_judge(self, model: JudgeModel) -> ModelJudge:
+        """A judge by the same rubric, who is not a panel."""
+        config = {**self._shared_options, **canonical_options(model), "agreement": self.options.agreement}
+        judge = ModelJudge(self.grader_id, config, budget=self.budget)
+        judge.resources = self.resources
+        judge.pass_threshold = self.pass_threshold
+        return judge
 
     @property
     def prompt_hash(self) -> str:
@@ -179,11 +211,13 @@ class PanelGrader(JudgeGrader[PanelConfig]):
 
     @property
     def unpriced(self) -> tuple[str, ...]:
-        return tuple(judge for member in self._members for judge in member.unpriced)
+        second = () if self.second is None else self.second.unpriced
+        return (*(judge for member in self._members for judge in member.unpriced), *second)
 
     async def aclose(self) -> None:
         for member in self._members:
             await member.aclose()
+        await super().aclose()
 
     def config_issues(self, folder: Path, case: Sample | None) -> Iterator[ConfigIssue]:
         yield from prompt_issues(self.options, folder, case)
@@ -192,10 +226,15 @@ class PanelGrader(JudgeGrader[PanelConfig]):
             reason = f"all judges are of the family {shared} and share its biases; add one of another family"
             yield ConfigIssue(Problem("judges", reason))
 
+    @property
+    def _shared_options(self) -> dict[str, Any]:
+        """The options that its members take from the panel."""
+        options = canonical_options(self.options)
+        return {name: value for name, value in options.items() if name not in _PANEL_OPTIONS}
+
     @cached_property
     def _members(self) -> tuple[ModelJudge, ...]:
-        options = canonical_options(self.options)
-        shared = {name: value for name, value in options.items() if name not in _PANEL_OPTIONS}
+        shared = self._shared_options
         adapters: Sequence[LLMAdapter | None] = self._adapter_override or [None] * len(self.options.judges)
         members = []
         for member, adapter in zip(self.options.judges, adapters, strict=True):
@@ -215,25 +254,29 @@ class PanelGrader(JudgeGrader[PanelConfig]):
             for judge, result in zip(self.judges, results, strict=True)
             if isinstance(result, GraderError)
         ]
+        members = [_member_metadata(judge, result) for judge, result in zip(self.judges, results, strict=True)]
         if failed and len(scores) < (self.options.quorum or len(results)):
             reasons = "; ".join(f"{judge}: {error}" for judge, error in failed)
             message = f"{len(failed)} of {len(results)} judges gave no score: {reasons}"
-            return MeteredResult(PanelError(message, failed[0][1].type), usage)
-        return MeteredResult(self._graded(results, scores, rubric.pass_score), usage)
+            return MeteredResult(PanelError(message, failed[0][1].type, {"judges": members}), usage)
+        return MeteredResult(self._graded(ctx, members, scores, rubric.pass_score), usage)
 
     def _graded(
-        self, results: Sequence[GradeResult | GraderError], scores: Sequence[float], pass_score: float
+        self, ctx: GradeContext, members: Sequence[dict[str, Any]], scores: Sequence[float], pass_score: float
     ) -> GradeResult:
         score = fmean(scores) if self.options.aggregation == "mean" else median(scores)
-        members = [_member_metadata(judge, result) for judge, result in zip(self.judges, results, strict=True)]
         metadata: dict[str, Any] = {
             "aggregation": self.options.aggregation,
-            "judges": members,
+            "judges": list(members),
             "disagreement": {
                 "range": max(scores) - min(scores),
                 "sd": stdev(scores) if len(scores) > 1 else 0.0,
             },
         }
+        if self.weights is not None:
+            metadata["weights"] = {"labels": self.weights.labels, "unweighted": score}
+            score = self.weights.probability(ctx.sample.case_key, [member.get("score") for member in members])
+            pass_score = PASS_SCORE
         shared = shared_family(self.judges)
         if shared is not None:
             metadata["one_family"] = shared

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from hashlib import sha256
+from math import exp
+from operator import mul
 from typing import Protocol
 
 import msgspec
+
+from gradeline.model.fingerprint import fingerprint
+
+_ROUNDING = 1e-9
 
 
 class LabelledConfidences(msgspec.Struct, frozen=True, kw_only=True):
@@ -13,6 +21,8 @@ class LabelledConfidences(msgspec.Struct, frozen=True, kw_only=True):
     confidences: tuple[float, ...]
     """From 0 to 1, higher is surer; comparable only within one judge."""
     agreed: tuple[bool, ...]
+    weights: tuple[float, ...] = ()
+    """How many results each label stands for, where labels were drawn with unequal probabilities; empty: equal."""
 
 
 class SelectiveThreshold(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,9 +44,25 @@ class SelectiveThreshold(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
     @property
+    def measured(self) -> bool:
+        """Whether there are labels at all; without any, every verdict counts and nothing is promised."""
+        return self.labels > 0
+
+    @property
+    def promised(self) -> bool:
+        """Whether the labels support the promise for verdicts of some confidence."""
+        return self.threshold is not None
+
+    @property
     def coverage(self) -> float | None:
         """The share of labels that the threshold decides; None without labels."""
         return self.decided / self.labels if self.labels else None
+
+    def counts(self, confidence: float) -> bool:
+        """Whether a verdict of this confidence counts."""
+        if not self.measured:
+            return True
+        return self.threshold is not None and confidence >= self.threshold - _ROUNDING
 
 
 class PanelModel(msgspec.Struct, frozen=True):
@@ -44,6 +70,11 @@ class PanelModel(msgspec.Struct, frozen=True):
 
     coefficients: tuple[float, ...]
     intercept: float
+
+    def probability(self, scores: Sequence[float]) -> float:
+        """The probability of a pass."""
+        logit = self.intercept + sum(map(mul, self.coefficients, scores))
+        return 1 / (1 + exp(-logit)) if logit >= 0 else exp(logit) / (1 + exp(logit))
 
 
 class MemberGain(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +100,8 @@ class PanelWeights(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...]
     """IDs of the members' adapters, in order."""
     models: tuple[PanelModel, ...]
+    usual_scores: tuple[float, ...]
+    """The mean score of each member on the labelled results, for cases that it gives no score."""
     labels: int
     positives: int
     ridge: float
@@ -79,6 +112,25 @@ class PanelWeights(msgspec.Struct, frozen=True, kw_only=True):
     gains: tuple[MemberGain, ...] = ()
     confidences: LabelledConfidences | None = None
     """Cross-validated."""
+
+    @property
+    def digest(self) -> str:
+        """Changes with the scores that the weights give."""
+        return fingerprint("panel weights", self.members, *((one.coefficients, one.intercept) for one in self.models))
+
+    def probability(self, case: str, scores: Sequence[float | None]) -> float:
+        """The probability that a response passes, by the members' scores in order.
+
+        A member without a score counts as one that gave its usual score.
+        """
+        model = self.models[fold_of(case, len(self.models))]
+        pairs = zip(scores, self.usual_scores, strict=True)
+        return model.probability([usual if score is None else score for score, usual in pairs])
+
+
+def fold_of(case: str, folds: int) -> int:
+    """The fold of a case; all responses to a case are in one fold."""
+    return int.from_bytes(sha256(case.encode()).digest()[:8]) % folds
 
 
 class LearnedJudging(Protocol):

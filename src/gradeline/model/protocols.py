@@ -12,7 +12,7 @@ from gradeline.model.grade import Grade, GradeResult
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, Record, ResponseKey
 from gradeline.model.response import Response, Usage
-from gradeline.model.run import Columns, Counts, Measure, OrderCounts, Run, StoredKey
+from gradeline.model.run import Columns, Counts, Measure, OrderCounts, Run, SelectiveCounts, StoredKey
 from gradeline.model.sample import Sample, TestCase
 
 
@@ -250,6 +250,9 @@ class Storage(Protocol):
 
     def order_counts(self, run: str) -> dict[str, OrderCounts]:
         """Per grader, the number of grades decided by the order of two answers; graders without any are omitted."""
+
+    def selective_counts(self, run: str) -> dict[str, SelectiveCounts]:
+        """Per grader, the number of grades that its judge was not sure of; graders without any are omitted."""
 
     def put_observations(self, observations: Sequence[Observation]) -> list[int]:
         """Append to the ledger atomically and return the ids. Of a duplicate idempotency key the first is kept."""

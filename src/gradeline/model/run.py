@@ -159,6 +159,15 @@ class OrderCounts(NamedTuple):
     second: int
 
 
+class SelectiveCounts(NamedTuple):
+    """Grades of one grader that its own judge was not sure of."""
+
+    second: int
+    """A second judge gave the verdict."""
+    unsure: int
+    """No verdict counts."""
+
+
 class GradeMeasure(NamedTuple):
     """The numbers of a grade."""
 

@@ -51,6 +51,7 @@ from gradeline.store.postgres_records import (
     RECORD,
     RECORD_PAGE,
     RESPONSE_COLUMNS,
+    SELECTIVE_COUNTS,
     START,
     put_clusters,
     put_observations,
@@ -91,6 +92,7 @@ class PostgresStorage(SqlStorage):
     """
 
     ORDER_COUNTS = ORDER_COUNTS
+    SELECTIVE_COUNTS = SELECTIVE_COUNTS
 
     def __init__(self, url: str, *, retry_seconds: float = RETRY_SECONDS, mode: StoreMode = "create") -> None:
         """Only ``mode`` "create" creates a store in a database without one; the others raise `NoStoreError`."""

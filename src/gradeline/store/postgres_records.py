@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from gradeline.errors import ORDER_DECIDED, StoreError
+from gradeline.errors import ORDER_DECIDED, SETTLED_ERRORS, UNSURE, StoreError
 from gradeline.model.observation import Observation
 from gradeline.store.postgres_connections import BAD_ROW, RowsRefusedError, error_text
 from gradeline.store.rows import (
@@ -214,9 +214,11 @@ RECORD_PAGE = _WITH_GRADES.format(page=_BOUNDED, grades=_GRADES, owner="$6")
 """Cut at `PAGE_BYTES`, so that large responses do not accumulate in memory."""
 _KEYS = "responses.status, responses.digest"
 _ORDER_DECIDED = f"CASE WHEN outcome = 'error' THEN grade::json #>> '{{error,type}}' = '{ORDER_DECIDED}' END"
+_ERROR_TYPE = "CASE WHEN outcome = 'error' THEN grade::json #>> '{error,type}' END"
+_SETTLED = f"{_ERROR_TYPE} IN {SETTLED_ERRORS!r}"
 _FINGERPRINTS = f"""
     array_agg(grader ORDER BY grader) AS graders, array_agg(fingerprint ORDER BY grader) AS fingerprints,
-    array_agg(grader) FILTER (WHERE outcome = 'error' AND {_ORDER_DECIDED} IS NOT TRUE) AS errors"""
+    array_agg(grader) FILTER (WHERE outcome = 'error' AND ({_SETTLED}) IS NOT TRUE) AS errors"""
 KEY_PAGE = _WITH_GRADES.format(page=_PAGE.format(columns=_KEYS), grades=_FINGERPRINTS, owner="$6")
 KEYS_OF_CASES = _WITH_GRADES.format(
     page=f"{_JOINED.format(columns=_KEYS)} AND samples.case_key = ANY ($2::text[])", grades=_FINGERPRINTS, owner="$3"
@@ -260,6 +262,12 @@ ORDER_COUNTS = f"""
         SELECT grader, grade::json #>> '{{metadata,favoured}}' AS favoured FROM grades
         WHERE run = $1 AND outcome = 'error' AND {_ORDER_DECIDED}) AS decided
     GROUP BY grader"""  # noqa: S608 - made of constants
+SELECTIVE_COUNTS = f"""
+    SELECT grader, count(*) FILTER (WHERE decided = 'second'), count(*) FILTER (WHERE type = '{UNSURE}') FROM (
+        SELECT grader, {_ERROR_TYPE} AS type,
+            CASE WHEN outcome <> 'error' THEN grade::json #>> '{{metadata,selective,decided}}' END AS decided
+        FROM grades WHERE run = $1) AS decided
+    GROUP BY grader HAVING count(*) FILTER (WHERE decided = 'second' OR type = '{UNSURE}') > 0"""  # noqa: S608 - made of constants
 
 
 _LEDGER_LOCK = 0x67726C6F

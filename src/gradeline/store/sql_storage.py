@@ -15,7 +15,7 @@ from gradeline.model.grade import Grade
 from gradeline.model.observation import EVERYTHING, Observation, ObservationFilter, ObservationSums
 from gradeline.model.record import GradeKey, ResponseKey, from_json, to_json
 from gradeline.model.response import Response
-from gradeline.model.run import Counts, OrderCounts, Run
+from gradeline.model.run import Counts, OrderCounts, Run, SelectiveCounts
 from gradeline.model.sample import Sample, TestCase
 from gradeline.model.text import quote
 from gradeline.store.baselines import baseline_run, other_suites, put_baseline, read_baselines, remove_baseline
@@ -58,6 +58,8 @@ class SqlStorage(ABC):
 
     ORDER_COUNTS: ClassVar[str]
     """The statement of `order_counts`."""
+    SELECTIVE_COUNTS: ClassVar[str]
+    """The statement of `selective_counts`."""
 
     @property
     @abstractmethod
@@ -254,6 +256,12 @@ class SqlStorage(ABC):
     def order_counts(self, run: str) -> dict[str, OrderCounts]:
         self._require_run(run)
         return {grader: OrderCounts(first, second) for grader, first, second in self._read(self.ORDER_COUNTS, run)}
+
+    def selective_counts(self, run: str) -> dict[str, SelectiveCounts]:
+        self._require_run(run)
+        return {
+            grader: SelectiveCounts(second, unsure) for grader, second, unsure in self._read(self.SELECTIVE_COUNTS, run)
+        }
 
     def observations(
         self, where: ObservationFilter = EVERYTHING, after: int = 0, limit: int = 1000

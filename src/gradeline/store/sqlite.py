@@ -41,6 +41,7 @@ from gradeline.store.sqlite_connections import (
 from gradeline.store.sqlite_records import (
     GRADES,
     ORDER_COUNTS,
+    SELECTIVE_COUNTS,
     START,
     put_clusters,
     put_observations,
@@ -65,6 +66,7 @@ class SqliteStorage(SqlStorage):
     """
 
     ORDER_COUNTS = ORDER_COUNTS
+    SELECTIVE_COUNTS = SELECTIVE_COUNTS
 
     def __init__(self, path: str | Path, *, busy_seconds: float = BUSY_SECONDS, read_only: bool = False) -> None:
         """``read_only``: the file exists, and nothing is written to it or created next to it."""

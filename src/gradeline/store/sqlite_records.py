@@ -15,7 +15,7 @@ from itertools import chain, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gradeline.errors import ORDER_DECIDED, Outcome, StoreError
+from gradeline.errors import ORDER_DECIDED, SETTLED_ERRORS, UNSURE, Outcome, StoreError
 from gradeline.model.observation import Observation
 from gradeline.model.record import ResponseKey
 from gradeline.model.run import Columns, GradeColumns, GradeMeasure, Measure, ResponseColumns
@@ -150,14 +150,21 @@ _UNNAMED_RESPONSE_COLUMNS = _RESPONSE_COLUMNS.format(columns="status, latency_ms
 _UNNAMED_GRADE_COLUMNS = _GRADE_COLUMNS.format(columns="grader, score, reported_error, cost")
 GRADES = "SELECT grader, grade, submission FROM grades WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"
 _ORDER_DECIDED = f"json_extract(grade, '$.error.type') IS '{ORDER_DECIDED}'"
+_SETTLED = f"coalesce(json_extract(grade, '$.error.type'), '') IN {SETTLED_ERRORS!r}"
 _FINGERPRINTS = f"""
-    SELECT grader, fingerprint, outcome = 'error' AND NOT {_ORDER_DECIDED} FROM grades
+    SELECT grader, fingerprint, outcome = 'error' AND NOT {_SETTLED} FROM grades
     WHERE run = ? AND case_key = ? AND repeat = ? ORDER BY grader"""  # noqa: S608 - made of constants
 ORDER_COUNTS = f"""
     SELECT grader, coalesce(sum(favoured IS 'first'), 0), coalesce(sum(favoured IS 'second'), 0) FROM (
         SELECT grader, json_extract(grade, '$.metadata.favoured') AS favoured FROM grades
         WHERE run = ? AND outcome = 'error' AND {_ORDER_DECIDED})
     GROUP BY grader"""  # noqa: S608 - made of constants
+SELECTIVE_COUNTS = f"""
+    SELECT grader, sum(second), sum(unsure) FROM (
+        SELECT grader, outcome <> 'error' AND json_extract(grade, '$.metadata.selective.decided') IS 'second' AS second,
+            outcome = 'error' AND json_extract(grade, '$.error.type') IS '{UNSURE}' AS unsure
+        FROM grades WHERE run = ?) AS decided
+    GROUP BY grader HAVING sum(second) + sum(unsure) > 0"""  # noqa: S608 - made of constants
 
 
 def put_rows(connection: sqlite3.Connection, rows: Sequence[RecordRow]) -> None:
