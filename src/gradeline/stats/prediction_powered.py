@@ -18,6 +18,9 @@ from gradeline.stats.intervals import Interval, effective_interval, finite_value
 _MINIMUM_INFORMATION = 0.1
 """Least sensitivity + specificity - 1 with which Rogan-Gladen identifies a rate."""
 
+_ENOUGH_DISAGREEMENTS = 5.0
+"""With fewer disagreements of judge and labels, their variance is uncertain: up to one more is assumed."""
+
 
 class Corrected(NamedTuple):
     """A corrected estimate."""
@@ -145,7 +148,8 @@ def _unweighted(labels: Sequence[float], judged: Sequence[float], rest: Sequence
     if n and spread > 0.0:
         weight = min(1.0, max(0.0, _products(labels, judged) / m / ((1.0 + m / n) * spread)))
     residuals = [label - weight * score for label, score in zip(labels, judged, strict=True)]
-    estimate, variance = fsum(residuals) / m, _squared_deviations(residuals) / (m * m)
+    estimate = fsum(residuals) / m
+    variance = _with_rare_disagreements(_squared_deviations(residuals), _unit(labels), weight) / (m * m)
     if weight:
         estimate += weight * fsum(rest) / n
         variance += weight * weight * _squared_deviations(rest) / (n * n)
@@ -167,12 +171,29 @@ def _weighted(
     residuals = [label - slope * score for label, score in zip(labels, judged, strict=True)]
     estimate = slope * fsum(everything) / items + _mean(residuals, weights)
     # the items are a sample of what could have been asked, and the labelled ones a sample of the items
-    variance = _products(labels, labels, weights) / (items * items) + _sampling_variance(residuals, weights)
+    variance = _products(labels, labels, weights) / (items * items)
+    variance += _sampling_variance(residuals, weights, _unit(labels))
     groups = items * items / fsum(weight * weight for weight in weights)
     return _Estimate(estimate, variance, slope * len(rest) / items, min(float(m), max(2.0, groups)))
 
 
-def _sampling_variance(values: Sequence[float], weights: Sequence[float]) -> float:
+def _unit(labels: Sequence[float]) -> float:
+    """The squared size of a full disagreement: 1 for labels of 0 and 1, and for differences of such labels."""
+    return max(max(labels) - min(labels), max(map(abs, labels)) if min(labels) < 0.0 else 0.0) ** 2
+
+
+def _with_rare_disagreements(squares: float, unit: float, weight: float = 1.0) -> float:
+    """Squared residuals, plus up to one full disagreement where there are hardly any.
+
+    A hundred labels without a disagreement do not prove that the judge is always right. The less weight it has, the
+    less this matters.
+    """
+    if unit <= 0.0:
+        return squares
+    return squares + weight * unit * max(0.0, 1.0 - squares / (unit * _ENOUGH_DISAGREEMENTS))
+
+
+def _sampling_variance(values: Sequence[float], weights: Sequence[float], unit: float) -> float:
     """Of a weighted mean over strata, each without replacement; items of one weight are a stratum."""
     total = fsum(weights)
     variance = 0.0
@@ -180,7 +201,9 @@ def _sampling_variance(values: Sequence[float], weights: Sequence[float]) -> flo
         k = len(stratum)
         members, own = [value for value, _ in stratum], [weight for _, weight in stratum]
         mean = _mean(members, own)
-        spread = fsum((weight * (value - mean)) ** 2 for value, weight in stratum) * k / (k - 1)
+        squares = fsum((weight * (value - mean)) ** 2 for value, weight in stratum)
+        scale = fsum(weight * weight for weight in own) / k
+        spread = scale * _with_rare_disagreements(squares / scale, unit) * k / (k - 1)
         variance += spread * max(0.0, 1.0 - k / fsum(own)) / (total * total)
     return variance
 
