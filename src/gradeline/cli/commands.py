@@ -30,6 +30,7 @@ COMMANDS = {
     "trend": "gradeline.cli.trend:trend",
     "plan": "gradeline.cli.plan:plan",
     "pair": "gradeline.cli.pair:pair",
+    "probe": "gradeline.cli.probe:probe",
     "list": "gradeline.cli.show:list_runs",
     "show": "gradeline.cli.show:show",
     "export": "gradeline.cli.export:export",

@@ -129,11 +129,20 @@ async def demo_runs(settings: CliSettings, storage: Storage) -> tuple[Run, Run]:
     return small, large
 
 
-def observer(settings: CliSettings, storage: Storage, *, shared_display: bool = False) -> RunObserver:
-    """Shows progress and handles Ctrl-C; ``shared_display`` shows concurrent runs together."""
+def observer(
+    settings: CliSettings,
+    storage: Storage,
+    *,
+    shared_display: bool = False,
+    advice: Callable[[str], str] | None = None,
+) -> RunObserver:
+    """Shows progress and handles Ctrl-C; ``shared_display`` shows concurrent runs together.
+
+    ``advice`` says how to continue a run, if not with ``gradeline resume``.
+    """
     _collect_rarely()
     stop = Stop()
-    interrupts = _Interrupts(stop, lambda run: how_to_continue(run, storage, settings.store))
+    interrupts = _Interrupts(stop, advice or (lambda run: how_to_continue(run, storage, settings.store)))
     display = progress.SharedProgress(settings) if shared_display else partial(progress.show_progress, settings)
     return RunObserver(
         lambda warning: print_message(f"warning: {warning}"),

@@ -13,6 +13,7 @@ import msgspec
 
 from gradeline.engine.comparison import paired
 from gradeline.engine.definition import FAIL_FAST, Rules, run_data, stopped_data
+from gradeline.engine.judge_probes import probe_findings
 from gradeline.engine.judge_trust import JudgeTrust, judge_states
 from gradeline.errors import Outcome
 from gradeline.model import (
@@ -29,6 +30,7 @@ from gradeline.model import (
 )
 from gradeline.model.grade import PASS_SCORE
 from gradeline.model.observation import CalibrationState
+from gradeline.model.probe import ProbeFinding
 from gradeline.model.response import known_cost
 from gradeline.model.run import OrderCounts, TurnRule
 from gradeline.stats import Interval, percentile, score_sums_interval, wilson
@@ -138,12 +140,19 @@ class GraderSummary(msgspec.Struct, frozen=True):
     """How often the order of two answers decided; None for a grader that does not compare in both orders."""
     calibration: JudgeState | None = None
     """None for a grader without a judge."""
+    probes: tuple[ProbeFinding, ...] = ()
+    """What probes of the judge found; empty for a judge that was never probed."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about the numbers."""
         found = (self.pass_rule, self.left_out, None if self.orders is None else self.orders.sentence)
-        return tuple(note for note in found if note is not None)
+        return (*(note for note in found if note is not None), *self.biases)
+
+    @property
+    def biases(self) -> tuple[str, ...]:
+        """The biases of the judge that probes flagged."""
+        return tuple(f"probe {one.probe}: flagged: {one.sentence}" for one in self.probes if one.verdict == "flagged")
 
     @property
     def left_out(self) -> str | None:
@@ -499,7 +508,7 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
     rules = Rules.of(run) if rules is None else rules
     trust = judge_states(storage, run)
     summary, measured = measured_summary(storage, run)
-    summary = with_calibrations(summary, trust)
+    summary = with_probes(with_calibrations(summary, trust), probe_findings(storage, run))
     gate = rules.read(run)
     verdict = decide(
         gate,
@@ -527,6 +536,15 @@ def with_calibrations(summary: Summary, trust: Mapping[str, JudgeTrust]) -> Summ
         key: msgspec.structs.replace(column, calibration=JudgeState(trust[key].state, trust[key].reason))
         if key in trust
         else column
+        for key, column in summary.graders.items()
+    }
+    return msgspec.structs.replace(summary, graders=graders)
+
+
+def with_probes(summary: Summary, found: Mapping[str, tuple[ProbeFinding, ...]]) -> Summary:
+    """The summary with what probes found of its judges."""
+    graders = {
+        key: msgspec.structs.replace(column, probes=found[key]) if key in found else column
         for key, column in summary.graders.items()
     }
     return msgspec.structs.replace(summary, graders=graders)

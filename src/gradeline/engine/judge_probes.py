@@ -24,7 +24,16 @@ def probe_reports(storage: Storage, judge: str) -> list[ProbeReport]:
     """All reports on the judge with this fingerprint, oldest first."""
     if not isinstance(storage, SharedStorage):
         return []
-    return [msgspec.json.decode(one.body, type=ProbeReport) for one in records(storage, KIND, judge=judge)]
+    found = (read_probe_report(one) for one in records(storage, KIND, judge=judge))
+    return [report for report in found if report is not None]
+
+
+def read_probe_report(record: TrustRecord) -> ProbeReport | None:
+    """The report in a record of the store; None for one of a later version that this one cannot read."""
+    try:
+        return msgspec.json.decode(record.body, type=ProbeReport)
+    except msgspec.MsgspecError:
+        return None
 
 
 def latest_findings(reports: Iterable[ProbeReport]) -> tuple[ProbeFinding, ...]:

@@ -85,6 +85,10 @@ def new_id() -> str:
     return str(uuid4())
 
 
+PROBE_RUN = "probe-"
+"""Beginning of the IDs of runs that probe a judge; ``latest`` never means such a run."""
+
+
 def new_run_id() -> str:
     """A unique ID of a run; short, because people type it and every row of a run contains it."""
     return "".join(chosen(_LETTERS) for _ in range(_ID_LETTERS))

@@ -23,6 +23,7 @@ from gradeline.store.leases import Query, observed_run
 from gradeline.store.maintenance import remove_rows
 from gradeline.store.rows import (
     OBSERVATION_FIELDS,
+    PROBE_RUN,
     RecordRow,
     Tally,
     choose_run,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 SAMPLES_AT_ONCE = 500
 _CANDIDATES = 20
+_PROBES = f"{PROBE_RUN}%"
 _AFTER_EVERY_ID = "\U0010ffff"
 _SAMPLE_PAGE = """
     SELECT position, case_key, sample FROM samples WHERE run = ? AND (position, case_key) > (?, ?)
@@ -120,7 +122,9 @@ class SqlStorage(ABC):
     def find_run(self, reference: str, suite: str | None = None) -> Run:
         back = steps_back(reference)
         if back is not None:
-            rows = self._read("SELECT run FROM runs ORDER BY n DESC LIMIT 1 OFFSET ?", back)
+            rows = self._read(
+                "SELECT run FROM runs WHERE id NOT LIKE ? ORDER BY n DESC LIMIT 1 OFFSET ?", _PROBES, back
+            )
             found = observed_run(rows[0][0], self.database.read) if rows else None
         else:
             rows = self._read(
