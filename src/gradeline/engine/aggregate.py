@@ -32,18 +32,20 @@ from gradeline.model.grade import PASS_SCORE
 from gradeline.model.observation import CalibrationState
 from gradeline.model.probe import ProbeFinding
 from gradeline.model.response import known_cost
-from gradeline.model.run import OrderCounts, TurnRule
+from gradeline.model.run import OrderCounts, SelectiveCounts, TurnRule
 from gradeline.stats import Interval, percentile, score_sums_interval, wilson
 from gradeline.verdict import (
     Gate,
     JudgeDoubt,
     OrderFinding,
     PairedScores,
+    SelectiveFinding,
     Verdict,
     baselines_of,
     decide,
     graders_of,
     order_finding,
+    selective_finding,
 )
 from gradeline.verdict.evidence import ScoreColumn, groups_of, interval_of
 
@@ -140,13 +142,16 @@ class GraderSummary(msgspec.Struct, frozen=True):
     """How often the order of two answers decided; None for a grader that does not compare in both orders."""
     calibration: JudgeState | None = None
     """None for a grader without a judge."""
+    selective: SelectiveFinding | None = None
+    """What a judge decided that decides only what it is sure of; None for other graders."""
     probes: tuple[ProbeFinding, ...] = ()
     """What probes of the judge found; empty for a judge that was never probed."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about the numbers."""
-        found = (self.pass_rule, self.left_out, None if self.orders is None else self.orders.sentence)
+        findings = (None if one is None else one.sentence for one in (self.orders, self.selective))
+        found = (self.pass_rule, self.left_out, *findings)
         return (*(note for note in found if note is not None), *self.biases)
 
     @property
@@ -411,6 +416,20 @@ def order_findings(storage: Storage, run: Run, counts: Counts) -> dict[str, Orde
     return found
 
 
+def with_selective(storage: Storage, run: Run, summary: Summary) -> Summary:
+    """The summary with what judges decided that decide only what they are sure of."""
+    thresholds = {key: grader.selective for key, grader in run.graders.items() if grader.selective is not None}
+    if not thresholds:
+        return summary
+    counts = storage.selective_counts(run.id)
+    graders = dict(summary.graders)
+    for key, threshold in thresholds.items():
+        second, unsure = counts.get(key, SelectiveCounts(0, 0))
+        finding = selective_finding(threshold, graders[key].scored, second, unsure)
+        graders[key] = msgspec.structs.replace(graders[key], selective=finding)
+    return msgspec.structs.replace(summary, graders=graders)
+
+
 def with_orders(summary: Summary, orders: Mapping[str, OrderFinding]) -> Summary:
     """The summary with the findings on its judges of two answers."""
     graders = {
@@ -517,7 +536,7 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
         agent_errors=rules.agent_errors,
         require_calibrated=rules.require_calibrated,
         primary=rules.primary_of(run, tuple(run.graders)),
-        uncalibrated=doubts(trust),
+        uncalibrated=doubts(run, trust),
         paired=_pairs(storage, run, gate),
         orders={key: column.orders for key, column in summary.graders.items() if column.orders is not None},
     )
@@ -525,9 +544,20 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
     return RunReport(run, summary, verdict, _exit_code(verdict, summary), lambda: storage.records(run.id))
 
 
-def doubts(trust: Mapping[str, JudgeTrust]) -> dict[str, JudgeDoubt]:
+def doubts(run: Run, trust: Mapping[str, JudgeTrust]) -> dict[str, JudgeDoubt]:
     """The graders whose judge is not calibrated, as gates take them."""
-    return {key: JudgeDoubt(one.state, one.reason) for key, one in trust.items() if one.state != "calibrated"}
+    return {
+        key: JudgeDoubt(one.state, one.reason, _needed_by(run.graders[key], one))
+        for key, one in trust.items()
+        if one.state != "calibrated"
+    }
+
+
+def _needed_by(grader: RunGrader, trust: JudgeTrust) -> str | None:
+    """The option that promises an agreement which the labels of this judge, if there are any, no longer show."""
+    if grader.selective is None or (grader.selective.promised and trust.state == "failed"):
+        return None
+    return f"agreement: {grader.selective.agreement:g}"
 
 
 def with_calibrations(summary: Summary, trust: Mapping[str, JudgeTrust]) -> Summary:
@@ -554,7 +584,8 @@ def measured_summary(storage: Storage, run: Run) -> tuple[Summary, Measured]:
     """The numbers of a stored run; its rows are read once."""
     counts = storage.counts(run.id)
     measured = measure_run(storage, run, counts)
-    return with_orders(complete(summarise(run, counts), measured), order_findings(storage, run, counts)), measured
+    summary = with_orders(complete(summarise(run, counts), measured), order_findings(storage, run, counts))
+    return with_selective(storage, run, summary), measured
 
 
 def measure_run(storage: Storage, run: Run, counts: Counts) -> Measured:

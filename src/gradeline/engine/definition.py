@@ -131,6 +131,8 @@ class RunDefinition(Struct, frozen=True):
     """How cases without an id are named; runs stored by older releases have numbers."""
     revisions: dict[str, str] = {}
     """The commit of each dataset of the Hugging Face Hub that the suite names without one."""
+    calibrations: dict[str, int] | None = None
+    """The calibrations that its judges use, as `CalibrationLookup.used`; None in runs of earlier releases."""
 
     @classmethod
     def of(cls, run: Run) -> RunDefinition:

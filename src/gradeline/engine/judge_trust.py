@@ -59,6 +59,11 @@ def _filed(storage: Storage, suite: str, grader: str) -> list[_FiledCalibration]
     return found
 
 
+def newest_calibration(storage: Storage, suite: str, grader: str, identity: str) -> tuple[int, Calibration] | None:
+    """The calibration that counts for a grader whose judge has this fingerprint, with its number in the store."""
+    return _best([one for one in _filed(storage, suite, grader) if one.record.judge_fingerprint == identity])
+
+
 def read_calibration(row: TrustRecord) -> Calibration | None:
     """The calibration in a record of the store; None for one of a later version that this one cannot read."""
     try:
@@ -80,6 +85,8 @@ def _state(storage: Storage, run: Run, key: str, grader: RunGrader, now: datetim
         last = filed[-1].record
         return JudgeTrust("expired", f"{change_since(last, grader)} since {last.at[:10]}", last)
     record = own.record
+    if record.panel is not None and grader.weights == "unlearned":
+        return JudgeTrust("uncalibrated", f"graded before its weights were learned: gradeline regrade {run.id}", record)
     if now - _time(record.at) > MAX_AGE:
         return JudgeTrust("expired", f"calibrated on {record.at[:10]}, more than {MAX_AGE.days} days ago", record)
     if record.state == "calibrated":

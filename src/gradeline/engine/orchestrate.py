@@ -214,7 +214,15 @@ async def plan_stored_run(
     calls_agent, baselines = run.parent is None, definition.baselines
     suite = suite_of_variant(suite, definition.options, required=calls_agent)
     async with AsyncExitStack() as resources:
-        preparing = prepare(suite, options, storage, calls_agent=calls_agent, baselines=baselines, access=access)
+        preparing = prepare(
+            suite,
+            options,
+            storage,
+            calls_agent=calls_agent,
+            baselines=baselines,
+            access=access,
+            calibrations=definition.calibrations,
+        )
         prepared = await resources.enter_async_context(preparing)
         yield RunSpec(run, prepared, resources, is_stored=True, samples=samples, retry_failed=retry_failed)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from gradeline.engine.calibrated_judges import CalibrationLookup, learning_notes, with_calibration
 from gradeline.engine.components import (
     REWARD,
     UNRESTRICTED,
@@ -111,6 +112,8 @@ class PreparedRun(NamedTuple):
     """The user code of the suite."""
     code_loaded: bool = True
     """False: `start` loads the code."""
+    calibrations: Mapping[str, int] = {}
+    """The calibrations that its judges use, as `CalibrationLookup.used`."""
 
     async def start(self) -> None:
         """Load the code, unless that is done, and call the setup function; `ConfigError` if either fails.
@@ -222,6 +225,8 @@ class PreparedRun(NamedTuple):
                 "" if use.judge_fingerprint == use.fingerprint else use.judge_fingerprint,
                 getattr(use.grader, "prompt_hash", ""),
                 getattr(use.grader, "rubric_version", ""),
+                getattr(use.grader, "weighting", None),
+                getattr(use.grader, "selective", None),
             )
             for use in self.graders
         }
@@ -306,6 +311,7 @@ class PreparedRun(NamedTuple):
             document,
             source.scheme,
             dict(source.revisions),
+            dict(self.calibrations),
         )
         return encode(definition).decode()
 
@@ -328,7 +334,10 @@ class PreparedRun(NamedTuple):
 
 
 def _judges(use: GraderUse) -> tuple[str, ...]:
-    return use.grader.judges if isinstance(use.grader, AsyncGrader) else ()
+    if not isinstance(use.grader, AsyncGrader):
+        return ()
+    second = getattr(use.grader, "second", None)
+    return use.grader.judges if second is None else tuple(dict.fromkeys((*use.grader.judges, *second.judges)))
 
 
 def judges_by_column(uses: Iterable[GraderUse]) -> dict[str, tuple[str, ...]]:
@@ -366,6 +375,7 @@ async def prepare(
     access: Access = UNRESTRICTED,
     in_process: InProcessCode | None = None,
     loaded_code: Iterable[LoadedCode] = (),
+    calibrations: Mapping[str, int] | None = None,
 ) -> AsyncIterator[PreparedRun]:
     """Build and open everything a run of the suite's only variant needs; one `ConfigError` reports all that is wrong.
 
@@ -376,6 +386,7 @@ async def prepare(
 
     Without ``calls_agent`` the target is not opened: grading needs none of its keys. ``baselines`` overrides the
     suite's baseline run of each grader. ``access`` limits which addresses agents and models are reached at.
+    ``calibrations`` are those that a stored run began with; None: the latest.
     """
     started = perf_counter()
     chosen = _chosen(suite, options)
@@ -408,10 +419,12 @@ async def prepare(
             with problems.collect():
                 compared = baseline_runs(chosen, baselines or {}, storage, suite.name)
         uses: list[GraderUse] = []
+        lookup = CalibrationLookup(storage, suite.name, calibrations)
         for grader in chosen:
             if is_loaded(grader, loaded, in_process):
                 with problems.collect():
-                    uses.append(build_grader_use(with_baseline_run(grader, compared), loaded, resources, in_process))
+                    use = build_grader_use(with_baseline_run(grader, compared), loaded, resources, in_process)
+                    uses.append(with_calibration(use, lookup, resources))
         uses = with_inputs(uses)
         for use in uses:
             if isinstance(use.grader, Closable):
@@ -427,7 +440,7 @@ async def prepare(
         if calls_agent and target is not None:
             with problems.collect(), _naming(suite.variants[0]):
                 await stack.enter_async_context(target)
-        notes: list[str] = []
+        notes = list(learning_notes(uses))
         if target is not None and not problems:
             if _skips_setup(suite, options, entries):
                 reason = "it needs a client, and with --cached no agent is called"
@@ -460,6 +473,7 @@ async def prepare(
             access.observer,
             LoadedCode(spec, entries),
             known is None,
+            lookup.used,
         )
 
 

@@ -33,7 +33,7 @@ from gradeline.judges.selective import (
 from gradeline.model import GradeContext, GradeResult, MeteredResult, fingerprint, quote
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
-from gradeline.model.learned_judging import LabelledConfidences, LearnedJudging, SelectiveThreshold
+from gradeline.model.learned_judging import LabelledConfidences, LearnedJudging, PanelWeighting, SelectiveThreshold
 from gradeline.model.llm import Budget, LLMAdapter, LLMResponse, RunConfig
 from gradeline.model.resources import Resources
 from gradeline.model.response import Usage, total_usage
@@ -283,6 +283,11 @@ class JudgeGrader(DeclaredGrader[C]):
     def learns(self) -> bool:
         """Whether its options use what it learned from labels."""
         return self.agreement is not None
+
+    @property
+    def weighting(self) -> PanelWeighting | None:
+        """How it weights several judges; None for one that has no weights."""
+        return None
 
     @property
     def agreement(self) -> float | None:

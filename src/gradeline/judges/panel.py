@@ -17,10 +17,11 @@ from gradeline.judges.base import JudgeGrader, gather_all
 from gradeline.judges.model_judge import ModelJudge, prompt_issues
 from gradeline.judges.options import SELECTIVE_OPTIONS, JudgeModel, PromptOptions
 from gradeline.judges.selective import Confidence
+from gradeline.judges.weighting import panel_probability
 from gradeline.model import GradeContext, GradeResult, MeteredResult, Sample, described, fingerprint
 from gradeline.model.config import canonical_options
 from gradeline.model.grade import PASS_SCORE
-from gradeline.model.learned_judging import LabelledConfidences, PanelWeights
+from gradeline.model.learned_judging import LabelledConfidences, PanelWeighting, PanelWeights
 from gradeline.model.llm import Budget, LLMAdapter
 from gradeline.model.response import total_usage
 
@@ -163,6 +164,12 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         return None if learned is None else learned.panel
 
     @property
+    def weighting(self) -> PanelWeighting:
+        if self.options.weights == "equal":
+            return "equal"
+        return "unlearned" if self.weights is None else "learned"
+
+    @property
     def labelled_confidences(self) -> LabelledConfidences | None:
         return super().labelled_confidences if self.weights is None else self.weights.confidences
 
@@ -275,7 +282,7 @@ class PanelGrader(JudgeGrader[PanelConfig]):
         }
         if self.weights is not None:
             metadata["weights"] = {"labels": self.weights.labels, "unweighted": score}
-            score = self.weights.probability(ctx.sample.case_key, [member.get("score") for member in members])
+            score = panel_probability(self.weights, ctx.sample.case_key, [member.get("score") for member in members])
             pass_score = PASS_SCORE
         shared = shared_family(self.judges)
         if shared is not None:

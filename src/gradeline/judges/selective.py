@@ -163,7 +163,7 @@ def _reason(agreement: float, labels: int, tested: _Look | None) -> str:
     share = f"{tested.agreed} of the {tested.labels} surest verdicts agree with the labels"
     if tested.agreed / tested.labels < agreement:
         return f"its confidence does not tell right from wrong verdicts well enough for {wanted}: only {share}"
-    return f"too few labels to be {SURE:.0%} sure of {wanted}: {share}; label more"
+    return f"too few labels to be {SURE * 100:g} % sure of {wanted}: {share}; label more"
 
 
 def not_measured(agreement: float) -> SelectiveThreshold:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import sha256
-from math import exp
-from operator import mul
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from gradeline.model.fingerprint import fingerprint
 
 _ROUNDING = 1e-9
+
+PanelWeighting = Literal["equal", "unlearned", "learned"]
+"""How a panel weights its members; ``unlearned``: weights from labels are wanted, and there are none yet."""
 
 
 class LabelledConfidences(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,15 +66,24 @@ class SelectiveThreshold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PanelModel(msgspec.Struct, frozen=True):
-    """A ridge-logistic model over the scores of a panel's members."""
+    """A logistic model over the standardized scores of a panel's members."""
 
     coefficients: tuple[float, ...]
     intercept: float
 
-    def probability(self, scores: Sequence[float]) -> float:
-        """The probability of a pass."""
-        logit = self.intercept + sum(map(mul, self.coefficients, scores))
-        return 1 / (1 + exp(-logit)) if logit >= 0 else exp(logit) / (1 + exp(logit))
+
+class MemberScores(msgspec.Struct, frozen=True, kw_only=True):
+    """How a panel's members usually score, and how their scores go together; learned without the labels' verdicts.
+
+    A missing score is estimated from those of the other members.
+    """
+
+    means: tuple[float, ...]
+    deviations: tuple[float, ...]
+    """Standard deviations; 0 for a member that always gives the same score."""
+    correlations: tuple[tuple[float, ...], ...]
+    results: int
+    """The number of results they are from."""
 
 
 class MemberGain(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,8 +109,7 @@ class PanelWeights(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...]
     """IDs of the members' adapters, in order."""
     models: tuple[PanelModel, ...]
-    usual_scores: tuple[float, ...]
-    """The mean score of each member on the labelled results, for cases that it gives no score."""
+    scores: MemberScores
     labels: int
     positives: int
     ridge: float
@@ -116,16 +124,8 @@ class PanelWeights(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def digest(self) -> str:
         """Changes with the scores that the weights give."""
-        return fingerprint("panel weights", self.members, *((one.coefficients, one.intercept) for one in self.models))
-
-    def probability(self, case: str, scores: Sequence[float | None]) -> float:
-        """The probability that a response passes, by the members' scores in order.
-
-        A member without a score counts as one that gave its usual score.
-        """
-        model = self.models[fold_of(case, len(self.models))]
-        pairs = zip(scores, self.usual_scores, strict=True)
-        return model.probability([usual if score is None else score for score, usual in pairs])
+        models = [(one.coefficients, one.intercept) for one in self.models]
+        return fingerprint("panel weights", self.members, models, msgspec.to_builtins(self.scores))
 
 
 def fold_of(case: str, folds: int) -> int:

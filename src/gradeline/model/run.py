@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from gradeline.errors import Outcome
+from gradeline.model.learned_judging import PanelWeighting, SelectiveThreshold
 from gradeline.model.record import ResponseKey
 
 TurnRule = Literal["all", "mean"]
@@ -41,6 +42,10 @@ class RunGrader(msgspec.Struct, frozen=True):
     """Digest of a judge's prompt; empty for other graders."""
     rubric_version: str = ""
     """The id of a judge's shipped rubric; empty for a text of the suite."""
+    weights: PanelWeighting | None = None
+    """How a panel weighted its members; None for other graders."""
+    selective: SelectiveThreshold | None = None
+    """From which confidence the judge's verdicts count; None: all do."""
 
     @property
     def calibrated_as(self) -> str:

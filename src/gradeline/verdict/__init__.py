@@ -18,6 +18,7 @@ from gradeline.verdict.gates import (
     read_gate,
 )
 from gradeline.verdict.score_gates import ConsistencyGate, SimpleGate, WeightedGate
+from gradeline.verdict.selective_finding import SelectiveFinding, selective_finding
 
 __all__ = [
     "KINDS",
@@ -32,6 +33,7 @@ __all__ = [
     "PairedScores",
     "RegressionGate",
     "ScoreColumn",
+    "SelectiveFinding",
     "SimpleGate",
     "Verdict",
     "VerdictResult",
@@ -43,4 +45,5 @@ __all__ = [
     "order_finding",
     "primary_graders",
     "read_gate",
+    "selective_finding",
 ]

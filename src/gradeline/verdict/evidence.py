@@ -208,6 +208,8 @@ class JudgeDoubt(NamedTuple):
 
     state: CalibrationState = "uncalibrated"
     reason: str = ""
+    needed_by: str | None = None
+    """The option of the grader that promises what only a calibrated judge can; no gate passes without."""
 
     @property
     def sentence(self) -> str:

@@ -202,7 +202,9 @@ class ScoreGate(BaseGate, frozen=True, kw_only=True):
         by_judges = [key for key in keys if key not in finding.by_labels]
         biased = tuple(_position_bias(by_judges, evidence.orders))
         doubtful = {key: evidence.uncalibrated[key] for key in by_judges if key in evidence.uncalibrated}
-        untrusted = any(settings.require_calibrated or doubt.state == "drifted" for doubt in doubtful.values())
+        untrusted = any(
+            settings.require_calibrated or doubt.state == "drifted" or doubt.needed_by for doubt in doubtful.values()
+        )
         is_open = (thin and finding.result == "pass") or untrusted or biased
         return msgspec.structs.replace(
             outline,
@@ -249,6 +251,8 @@ def _calibration(doubtful: Mapping[str, JudgeDoubt], required: bool) -> Iterator
         ending = ", which this gate requires" if required else ""
         if doubt.state == "drifted" and not required:
             ending = ", so its scores decide no gate"
+        elif doubt.needed_by is not None and not required:
+            ending = f", which {doubt.needed_by} requires"
         yield f"{key}: {doubt.sentence}{ending}"
 
 

@@ -67,6 +67,8 @@ class RunJob(NamedTuple):
     graders: Mapping[str, RunGrader]
     before: Counts | None = None
     """The counts of the run when the driver claimed it."""
+    calibrations: Mapping[str, int] = {}
+    """The calibrations that the judges of the driver use."""
     version: str = __version__
 
     @classmethod
@@ -93,6 +95,7 @@ class RunJob(NamedTuple):
             target=prepared.target.fingerprint,
             graders=prepared.run_graders(),
             before=task.before,
+            calibrations=dict(prepared.calibrations),
         )
 
     def __repr__(self) -> str:
@@ -266,6 +269,7 @@ class ChunkWorker:
             calls_agent=job.calls_agent,
             baselines=job.baselines,
             access=Access(job.environment, policy, job.secrets, observer=WorkerObserver(self._died)),
+            calibrations=job.calibrations,
         )
         return await self._stack.enter_async_context(preparing)
 
