@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from gradeline.engine.comparison import paired
+from gradeline.engine.corrected import labelled_scores
 from gradeline.engine.definition import FAIL_FAST, Rules, run_data, stopped_data
 from gradeline.engine.judge_probes import probe_findings
 from gradeline.engine.judge_trust import JudgeTrust, judge_states
@@ -47,6 +48,7 @@ from gradeline.verdict import (
     order_finding,
     selective_finding,
 )
+from gradeline.verdict.corrected import CorrectedRate, LabelledScores, corrected_rate
 from gradeline.verdict.evidence import ScoreColumn, groups_of, interval_of
 
 INTERRUPTED = 130
@@ -146,18 +148,29 @@ class GraderSummary(msgspec.Struct, frozen=True):
     """What a judge decided that decides only what it is sure of; None for other graders."""
     probes: tuple[ProbeFinding, ...] = ()
     """What probes of the judge found; empty for a judge that was never probed."""
+    corrected: CorrectedRate | None = None
+    """The pass rate corrected by labels; None without any label of this run."""
+    corrected_mean: CorrectedRate | None = None
+    """The mean corrected by labels with a score; None without any."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Warnings about the numbers."""
         findings = (None if one is None else one.sentence for one in (self.orders, self.selective))
         found = (self.pass_rule, self.left_out, *findings)
-        return (*(note for note in found if note is not None), *self.biases)
+        return (*(note for note in found if note is not None), *self.corrections, *self.biases)
 
     @property
     def biases(self) -> tuple[str, ...]:
         """The biases of the judge that probes flagged."""
         return tuple(f"probe {one.probe}: flagged: {one.sentence}" for one in self.probes if one.verdict == "flagged")
+
+    @property
+    def corrections(self) -> tuple[str, ...]:
+        """What labels say about the rate and the mean."""
+        rate = () if self.corrected is None else (f"pass rate {self.corrected.sentence}",)
+        mean = () if self.corrected_mean is None else (f"mean {self.corrected_mean.sentence}",)
+        return (*rate, *mean)
 
     @property
     def left_out(self) -> str | None:
@@ -528,6 +541,8 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
     trust = judge_states(storage, run)
     summary, measured = measured_summary(storage, run)
     summary = with_probes(with_calibrations(summary, trust), probe_findings(storage, run))
+    labelled = labelled_scores(storage, run)
+    summary = with_corrections(summary, labelled, rules)
     gate = rules.read(run)
     verdict = decide(
         gate,
@@ -539,6 +554,8 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
         uncalibrated=doubts(run, trust),
         paired=_pairs(storage, run, gate),
         orders={key: column.orders for key, column in summary.graders.items() if column.orders is not None},
+        labelled=labelled,
+        corrected=rules.corrected,
     )
     verdict = _of_looks(run, _of_a_part(run, verdict))
     return RunReport(run, summary, verdict, _exit_code(verdict, summary), lambda: storage.records(run.id))
@@ -578,6 +595,23 @@ def with_probes(summary: Summary, found: Mapping[str, tuple[ProbeFinding, ...]])
         for key, column in summary.graders.items()
     }
     return msgspec.structs.replace(summary, graders=graders)
+
+
+def with_corrections(summary: Summary, labelled: Mapping[str, LabelledScores], rules: Rules) -> Summary:
+    """The summary with the rates that labels correct, for graders with labels."""
+    graders = {key: _corrected(column, labelled.get(key), rules) for key, column in summary.graders.items()}
+    return msgspec.structs.replace(summary, graders=graders)
+
+
+def _corrected(column: GraderSummary, labelled: LabelledScores | None, rules: Rules) -> GraderSummary:
+    if labelled is None or not labelled.total:
+        return column
+    of_failed = rules.agent_errors == "fail"
+    rate = corrected_rate(labelled, "pass_rate", rules.coverage_floor, count_failed_calls=of_failed)
+    mean = None
+    if any(one.label_score is not None for one in labelled.labelled):
+        mean = corrected_rate(labelled, "mean_score", rules.coverage_floor, count_failed_calls=of_failed)
+    return msgspec.structs.replace(column, corrected=rate, corrected_mean=mean)
 
 
 def measured_summary(storage: Storage, run: Run) -> tuple[Summary, Measured]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from gradeline.engine.corrected import with_labels
 from gradeline.engine.definition import Rules, case_ids_of, command, run_data
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import Columns, GradeColumns, ResponseColumns, Run, Storage, quote
@@ -249,7 +250,11 @@ def paired(storage: Storage, baseline: Run, candidate: Run, keys: Iterable[str])
     alike = [key for key in keys if is_same_grader(baseline, candidate, key)]
     before, after = (read_scores(storage, run, alike) for run in (baseline, candidate))
     cases = up_to_the_look(overlap(before, after), baseline, candidate)
-    return {key: paired_scores(before, after, cases, key) for key in alike}
+    errors = Rules.of(candidate).agent_errors
+    return {
+        key: with_labels(storage, baseline, candidate, key, paired_scores(before, after, cases, key), errors)
+        for key in alike
+    }
 
 
 def is_same_grader(baseline: Run, candidate: Run, key: str) -> bool:
@@ -293,12 +298,14 @@ class Comparison(Struct, frozen=True, kw_only=True):
             return None
         vetoing = [key for key, grader in self.graders.items() if vetoes(grader)]
         deciding = vetoing or self.primary
+        labels = _labels_of([self.graders[key] for key in deciding if key in self.graders])
         guards: dict[str, list[str]] = {}
         for key, grader in self.graders.items():
             if key not in deciding:
                 guards.setdefault(grader.summary, []).append(key)
         others = [f"Guard{'s' * (len(keys) > 1)} {', '.join(keys)}: {summary}" for summary, keys in guards.items()]
-        return ". ".join([f"{self.decision.replace('_', ' ')} ({', '.join(deciding)})", *others])
+        how = f"; decided on corrected scores, {labels}" if labels else ""
+        return ". ".join([f"{self.decision.replace('_', ' ')} ({', '.join(deciding)}{how})", *others])
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -325,6 +332,14 @@ class Comparison(Struct, frozen=True, kw_only=True):
             "sentence": self.sentence,
             "exit_code": self.exit_code,
         }
+
+
+def _labels_of(graders: Sequence[GraderComparison]) -> str:
+    """The number of labelled cases that graders are decided by, as text; empty if none is."""
+    counts = [grader.by_labels.labels for grader in graders if grader.by_labels is not None]
+    if not counts:
+        return ""
+    return f"{counts[0]:,} labels" if len(set(counts)) == 1 else f"{min(counts):,} to {max(counts):,} labels"
 
 
 def run_warnings(runs: Mapping[str, Run]) -> tuple[str, ...]:
@@ -363,8 +378,11 @@ def compare(
     )
     graders = {}
     if force or not obstacles:
-        rule = ComparisonRule(margin, rules.coverage_floor, rules.agent_errors)
-        graders = {key: compare_cases(paired_scores(before, after, cases, key), rule) for key in keys}
+        rule = ComparisonRule(margin, rules.coverage_floor, rules.agent_errors, rules.corrected)
+        for key in keys:
+            scores = paired_scores(before, after, cases, key)
+            labelled = with_labels(storage, baseline, candidate, key, scores, rules.agent_errors)
+            graders[key] = compare_cases(labelled, _rule_of(candidate, key, rule))
     return Comparison(
         baseline=baseline,
         candidate=candidate,
@@ -381,6 +399,11 @@ def compare(
         graders=adjust_p_values(graders),
         primary=rules.primary_of(candidate, keys),
     )
+
+
+def _rule_of(run: Run, key: str, rule: ComparisonRule) -> ComparisonRule:
+    """The rule for one grader: a suite that asks for corrected values means those of judges."""
+    return rule if not rule.corrected or run.graders[key].judges else rule._replace(corrected=None)
 
 
 def _graders_that_differ(baseline: Run, candidate: Run, keys: list[str]) -> Iterator[str]:

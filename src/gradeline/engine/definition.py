@@ -89,6 +89,8 @@ class Rules(Struct, frozen=True):
     require_calibrated: bool = False
     primary: tuple[str, ...] = ()
     """The graders that decide a comparison, as named in the suite."""
+    corrected: bool | None = None
+    """Whether gates decide on values of judges that labels correct; None: comparisons do where they can."""
 
     @classmethod
     def of(cls, run: Run) -> Rules:

@@ -195,7 +195,9 @@ def _watched(run: Run) -> list[WatchedGate]:
     if gate is None:
         return []
     primary = rules.primary_of(run, graders)
-    settings = GateSettings(rules.coverage_floor, rules.agent_errors, rules.require_calibrated, primary)
+    settings = GateSettings(
+        rules.coverage_floor, rules.agent_errors, rules.require_calibrated, primary, rules.corrected
+    )
     return list(watched_gates(gate, settings, graders))
 
 

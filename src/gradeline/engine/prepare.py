@@ -518,6 +518,7 @@ def _rules(suite: SuiteDefinition, storage: Storage | None) -> Rules:
         suite.agent_errors,
         suite.require_calibrated,
         suite.primary,
+        suite.corrected,
     )
 
 

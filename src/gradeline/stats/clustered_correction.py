@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gradeline.stats.distributions import student_quantile
 from gradeline.stats.intervals import Interval, effective_interval
-from gradeline.stats.prediction_powered import Corrected
+from gradeline.stats.prediction_powered import Corrected, disagreement_unit, with_rare_disagreements
 
 
 def clustered_mean(
@@ -80,6 +80,8 @@ def _estimate(
     if groups < 2:
         raise ValueError(f"the labelled items are of {groups} cluster: at least 2 are needed")
     variance = groups / (groups - 1) * fsum(total * total for total in _sums(parts, clusters))
+    squares = fsum((residual - mean_residual) ** 2 for residual in residuals)
+    variance += (with_rare_disagreements(squares, disagreement_unit(labels), slope) - squares) / (m * m)
     effective = 1.0 / fsum(share * share for share in shares)
     return _Found(
         slope * mean_score + mean_residual,

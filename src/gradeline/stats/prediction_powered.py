@@ -149,7 +149,7 @@ def _unweighted(labels: Sequence[float], judged: Sequence[float], rest: Sequence
         weight = min(1.0, max(0.0, _products(labels, judged) / m / ((1.0 + m / n) * spread)))
     residuals = [label - weight * score for label, score in zip(labels, judged, strict=True)]
     estimate = fsum(residuals) / m
-    variance = _with_rare_disagreements(_squared_deviations(residuals), _unit(labels), weight) / (m * m)
+    variance = with_rare_disagreements(_squared_deviations(residuals), disagreement_unit(labels), weight) / (m * m)
     if weight:
         estimate += weight * fsum(rest) / n
         variance += weight * weight * _squared_deviations(rest) / (n * n)
@@ -172,17 +172,17 @@ def _weighted(
     estimate = slope * fsum(everything) / items + _mean(residuals, weights)
     # the items are a sample of what could have been asked, and the labelled ones a sample of the items
     variance = _products(labels, labels, weights) / (items * items)
-    variance += _sampling_variance(residuals, weights, _unit(labels))
+    variance += _sampling_variance(residuals, weights, disagreement_unit(labels))
     groups = items * items / fsum(weight * weight for weight in weights)
     return _Estimate(estimate, variance, slope * len(rest) / items, min(float(m), max(2.0, groups)))
 
 
-def _unit(labels: Sequence[float]) -> float:
+def disagreement_unit(labels: Sequence[float]) -> float:
     """The squared size of a full disagreement: 1 for labels of 0 and 1, and for differences of such labels."""
     return max(max(labels) - min(labels), max(map(abs, labels)) if min(labels) < 0.0 else 0.0) ** 2
 
 
-def _with_rare_disagreements(squares: float, unit: float, weight: float = 1.0) -> float:
+def with_rare_disagreements(squares: float, unit: float, weight: float = 1.0) -> float:
     """Squared residuals, plus up to one full disagreement where there are hardly any.
 
     A hundred labels without a disagreement do not prove that the judge is always right. The less weight it has, the
@@ -203,7 +203,7 @@ def _sampling_variance(values: Sequence[float], weights: Sequence[float], unit: 
         mean = _mean(members, own)
         squares = fsum((weight * (value - mean)) ** 2 for value, weight in stratum)
         scale = fsum(weight * weight for weight in own) / k
-        spread = scale * _with_rare_disagreements(squares / scale, unit) * k / (k - 1)
+        spread = scale * with_rare_disagreements(squares / scale, unit) * k / (k - 1)
         variance += spread * max(0.0, 1.0 - k / fsum(own)) / (total * total)
     return variance
 

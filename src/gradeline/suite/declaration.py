@@ -266,6 +266,14 @@ class SuiteFile(_Section, frozen=True, kw_only=True):
     require_calibrated: Annotated[
         bool | None, described("A gate on a judge that is not calibrated is undecided.", expected=_SWITCH)
     ] = False
+    corrected: Annotated[
+        bool | None,
+        described(
+            "Gates decide on judges' values corrected by labels, and are undecided without labels; false: on the"
+            " judges' own values (default: a comparison uses labels where both runs have them).",
+            expected=_SWITCH,
+        ),
+    ] = None
     budget: Annotated[BudgetSpec | None, described("What a run may spend before it is stopped.")] = None
     prices: Annotated[
         dict[str, PriceSpec] | None,

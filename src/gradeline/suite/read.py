@@ -183,6 +183,7 @@ class _SuiteReader:
             coverage_floor=written.coverage_floor,
             agent_errors=written.agent_errors,
             require_calibrated=written.value_of("require_calibrated"),
+            corrected=written.corrected,
             primary=primary,
             cluster=cluster,
             reward=reward,

@@ -118,6 +118,7 @@ class SuiteDefinition(msgspec.Struct, frozen=True, kw_only=True):
     coverage_floor: float
     agent_errors: AgentErrors
     require_calibrated: bool
+    corrected: bool | None
     primary: tuple[str, ...]
     """The graders that decide a comparison; none: those of the gate, else the first."""
     cluster: ClusterPath | None
