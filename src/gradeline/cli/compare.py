@@ -49,6 +49,7 @@ _DECIDING_COLUMNS = (
     TableColumn("front"),
 )
 _OTHER_COLUMNS = (*_DECIDING_COLUMNS[:3], *_SCORE_COLUMNS)
+_CORRECTED = {"pass_rate": "pass rate", "mean_score": "mean"}
 _ON_FRONT = {True: "yes", False: "no", None: MISSING}
 
 
@@ -208,6 +209,9 @@ def _notes(comparison: Comparison) -> Iterator[Text]:
     for key, grader in comparison.graders.items():
         if grader.noise_rule is not None:
             yield safe_text(single_line(f"noise: {key}: {grader.noise_rule}"))
+    for key, grader in comparison.graders.items():
+        if grader.corrected is not None:
+            yield safe_text(single_line(f"{key}: {_CORRECTED[grader.corrected.measure]} {grader.corrected.sentence}"))
     for key, grader in comparison.graders.items():
         if grader.decision == "undecided" and key in comparison.primary:  # the decision reports the others
             yield safe_text(single_line(f"{key}: undecided: {'; '.join(grader.reasons)}"), "yellow")

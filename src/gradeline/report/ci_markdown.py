@@ -40,6 +40,7 @@ def comment(suite: str, runs: Sequence[CiRun], undecided: Undecided) -> str:
         lines += _section(run, undecided)
         if not run.changes:
             lines += _table_of_graders(run.graders)
+        lines += _list([f"{key}: pass rate {one.corrected}" for key, one in run.graders.items() if one.corrected])
     return _fit(lines)
 
 
@@ -60,6 +61,7 @@ def _section(run: CiRun, undecided: Undecided) -> Iterator[str]:
     statements = [*run.reasons, *(run.notes if run.base is not None else ())]
     yield from _list(statements)
     yield from _table_of_changes(run.changes)
+    yield from _list([f"{key}: difference {one.corrected}" for key, one in run.changes.items() if one.corrected])
     yield from _regressions(run.regressions, run.regressed)
     yield from (" · ".join(_facts(run)), "")
 

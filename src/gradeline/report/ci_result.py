@@ -36,6 +36,8 @@ class CiGrader(msgspec.Struct, frozen=True, kw_only=True):
     scored: int
     total: int
     errors: int
+    corrected: str | None = None
+    """What labels say about the pass rate, as a sentence."""
 
 
 class CiChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class CiChange(msgspec.Struct, frozen=True, kw_only=True):
     missing: int
     decision: str
     reasons: tuple[str, ...] = ()
+    corrected: str | None = None
+    """What labels say about the difference, as a sentence."""
 
 
 class CiScore(msgspec.Struct, frozen=True):
@@ -184,6 +188,7 @@ def _grader(column: GraderSummary) -> CiGrader:
         scored=column.scored,
         total=column.total,
         errors=column.errors,
+        corrected=None if column.corrected is None else column.corrected.sentence,
     )
 
 
@@ -199,6 +204,7 @@ def _change(grader: GraderComparison) -> CiChange:
         missing=grader.missing,
         decision=grader.decision,
         reasons=grader.reasons,
+        corrected=None if grader.corrected is None else grader.corrected.sentence,
     )
 
 

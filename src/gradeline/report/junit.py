@@ -64,6 +64,8 @@ def _properties(report: RunReport) -> Iterator[tuple[str, str]]:
     for key, column in report.summary.graders.items():
         if column.orders is not None:
             yield "orders", f"{key}: {column.orders.sentence}"
+        for sentence in column.corrections:
+            yield "corrected", f"{key}: {sentence}"
 
 
 def _test(row: TableRow, suite: str, *, repeated: bool) -> str:

@@ -41,6 +41,7 @@ LONGEST_COMMENT = 65_536
 _RESERVED = 500
 _CELL = 160
 _KEY = 80
+_NOTE = 600
 _MOST_REASONS = 10
 _MOST_ERRORS = 10
 _HEADING = 2
@@ -164,7 +165,11 @@ def _graders(columns: dict[str, GraderSummary]) -> Iterator[str]:
     )
     yield from table(titles, rows, frozenset(titles[1:]))
     yield ""
-    notes = [f"- {code(key, _KEY)} {note}" for key, column in columns.items() for note in column.notes]
+    notes = [
+        f"- {code(key, _KEY)} {words(note, _NOTE) if note in column.corrections else note}"
+        for key, column in columns.items()
+        for note in column.notes
+    ]
     if notes:
         yield from (*notes, "")
 
