@@ -9,8 +9,8 @@ import pytest
 from gradeline.stats import corrected_mean
 from gradeline.verdict.corrected import (
     CorrectedRate,
+    JudgedLabel,
     LabelCounts,
-    LabelledResult,
     LabelledScores,
     borrowed_rate,
     corrected_rate,
@@ -37,7 +37,7 @@ def run_with(
     labelled = []
     for place in range(labels):
         label, passed = verdicts()
-        labelled.append(LabelledResult(place, float(passed), passed, label, None, probability))
+        labelled.append(JudgedLabel(place, float(passed), passed, label, None, probability))
     passes = [int(verdicts()[1]) for _ in range(rest)]
     return LabelledScores(
         labelled,
@@ -52,7 +52,7 @@ def run_with(
 
 def of(passes: int, fails: int, rest: int = 100) -> LabelledScores:
     """Labels that the judge agrees with."""
-    labelled = [LabelledResult(n, float(n < passes), n < passes, n < passes, None, 0.5) for n in range(passes + fails)]
+    labelled = [JudgedLabel(n, float(n < passes), n < passes, n < passes, None, 0.5) for n in range(passes + fails)]
     count = passes + fails
     return LabelledScores(
         labelled, [1.0] * rest, [1] * rest, range(count, count + rest), total=count + rest, has_judge=True
@@ -140,8 +140,7 @@ def test_too_little_is_refused_with_the_reason_and_what_is_missing(
 def test_a_judge_that_knows_nothing_leaves_the_labels_own_estimate() -> None:
     random = Random(3)
     labelled = [
-        LabelledResult(n, passed := float(random.random() < 0.5), bool(passed), n % 2 == 0, None, 0.1)
-        for n in range(100)
+        JudgedLabel(n, passed := float(random.random() < 0.5), bool(passed), n % 2 == 0, None, 0.1) for n in range(100)
     ]
     run = LabelledScores(labelled, [1.0, 0.0] * 450, [1, 0] * 450, range(100, 1000), total=1000)
     found = corrected_rate(run)
@@ -170,7 +169,7 @@ def test_few_results_without_a_label_are_not_the_judges_fault() -> None:
 
 def test_labels_that_were_not_drawn_are_left_out_and_said() -> None:
     run = run_with()
-    others = [LabelledResult(5_000 + n, 1.0, True, False) for n in range(20)]
+    others = [JudgedLabel(5_000 + n, 1.0, True, False) for n in range(20)]
     found = corrected_rate(
         run._replace(labelled=[*run.labelled, *others], total=1_020, unjudged=3, unresolved=2, stale=1)
     )
@@ -192,7 +191,7 @@ def test_scores_without_a_verdict_of_the_judge_are_said() -> None:
 
 
 def test_a_mean_needs_scores_of_people() -> None:
-    graded = [LabelledResult(n, 0.7, True, True, None, 0.1) for n in range(40)]
+    graded = [JudgedLabel(n, 0.7, True, True, None, 0.1) for n in range(40)]
     run = LabelledScores(graded, [0.7] * 100, [1] * 100, range(40, 140), total=140)
     assert corrected_rate(run, "mean_score").refusal == (
         "none of 40 labels has a score; the pass rate can be corrected (aggregation: accuracy)"
@@ -208,8 +207,8 @@ def test_pass_and_fail_are_scores_where_every_score_is_0_or_1() -> None:
 
 def test_stratified_labels_are_weighted() -> None:
     """Of 900 passes and 100 failures by the judge 50 each are labelled; people fail a tenth of the passes."""
-    labelled = [LabelledResult(n, 1.0, True, n % 10 > 0, None, 50 / 900) for n in range(50)]
-    labelled += [LabelledResult(50 + n, 0.0, False, False, None, 0.5) for n in range(50)]
+    labelled = [JudgedLabel(n, 1.0, True, n % 10 > 0, None, 50 / 900) for n in range(50)]
+    labelled += [JudgedLabel(50 + n, 0.0, False, False, None, 0.5) for n in range(50)]
     run = LabelledScores(labelled, [1.0] * 850 + [0.0] * 50, [1] * 850 + [0] * 50, range(100, 1000), total=1000)
     found = corrected_rate(run)
     assert found.judge == 0.9

@@ -12,7 +12,7 @@ from gradeline.errors import Outcome
 from gradeline.model import Measure, Run, Storage
 from gradeline.model.label import ReferenceLabel, ReferenceLabels
 from gradeline.store.labels import reference_labels
-from gradeline.verdict.corrected import CorrectedMeasure, LabelledResult, LabelledScores
+from gradeline.verdict.corrected import CorrectedMeasure, JudgedLabel, LabelledScores
 from gradeline.verdict.corrected_difference import LabelledPair, LabelledPairs
 from gradeline.verdict.evidence import AgentErrors, Clustering, PairedScores
 
@@ -20,7 +20,7 @@ from gradeline.verdict.evidence import AgentErrors, Clustering, PairedScores
 def labelled_scores(storage: Storage, run: Run) -> dict[str, LabelledScores]:
     """The scores of each grader with the labels of its question; the run's rows are only read if it has labels."""
     labels = {key: reference_labels(storage, run, key) for key in run.graders}
-    reading = {key: _Reading(run, key, found) for key, found in labels.items() if _any(found)}
+    reading = {key: _LabelReading(run, key, found) for key, found in labels.items() if _any(found)}
     if reading:
         clusters = storage.clusters(run.id)
         groups = _Groups(clusters)
@@ -61,13 +61,13 @@ class _Groups:
         return self._numbers.setdefault(name, len(self._numbers))
 
 
-class _Reading:
+class _LabelReading:
     """Collects the results of one grader while the rows of the run are read."""
 
     def __init__(self, run: Run, key: str, labels: ReferenceLabels) -> None:
         self._run, self._key, self._found = run, key, labels
         self._labels = {(label.case, label.repeat): label for label in labels.labels}
-        self._labelled: list[LabelledResult] = []
+        self._labelled: list[JudgedLabel] = []
         self._cases: list[str] = []
         self._scores: list[float] = []
         self._passes: list[int] = []
@@ -93,7 +93,7 @@ class _Reading:
             else:
                 self._cases.append(measure.case)
                 self._labelled.append(
-                    LabelledResult(group, grade.score, passed, label.passed, label.score, label.probability)
+                    JudgedLabel(group, grade.score, passed, label.passed, label.score, label.probability)
                 )
 
     def scores(self, clusters: Mapping[str, str]) -> LabelledScores:
@@ -156,7 +156,7 @@ def labelled_pairs(
     return _with_cases(found._replace(measure=measure), paired, sides[0], sides[1])
 
 
-class _LabelledCase(NamedTuple):
+class _JudgedCase(NamedTuple):
     """The judge's mean over the results of a case, and over those with a label; and the mean of the labels."""
 
     judged: float
@@ -166,7 +166,7 @@ class _LabelledCase(NamedTuple):
 
 
 class _Side(NamedTuple):
-    cases: dict[str, _LabelledCase]
+    cases: dict[str, _JudgedCase]
     failed: bool
 
 
@@ -213,13 +213,13 @@ def _value(label: ReferenceLabel, measure: CorrectedMeasure) -> float | None:
     return None if label.passed is None else float(label.passed)
 
 
-def _labelled_case(results: Sequence[_ResultValue], known: bool) -> _LabelledCase:
+def _labelled_case(results: Sequence[_ResultValue], known: bool) -> _JudgedCase:
     """``known`` says whether the probability of a result tells how often its case has a label."""
     judged = _mean(result.judged for result in results)
     labelled = [result for result in results if result.label is not None]
     if not labelled:
-        return _LabelledCase(judged)
-    return _LabelledCase(
+        return _JudgedCase(judged)
+    return _JudgedCase(
         judged,
         _mean(result.label for result in labelled if result.label is not None),
         _mean(result.judged for result in labelled),
@@ -250,7 +250,7 @@ def _with_cases(found: LabelledPairs, paired: PairedScores, baseline: _Side, can
     return found._replace(pairs=pairs, cases=clustering)
 
 
-def _pair(group: int, first: _LabelledCase, second: _LabelledCase) -> LabelledPair:
+def _pair(group: int, first: _JudgedCase, second: _JudgedCase) -> LabelledPair:
     judged = second.judged - first.judged
     if first.label is None or second.label is None:
         return LabelledPair(group, judged)

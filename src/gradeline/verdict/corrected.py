@@ -28,7 +28,7 @@ ADDS_NOTHING = 0.1
 _SAMPLE_STEP = 50
 
 
-class LabelledResult(NamedTuple):
+class JudgedLabel(NamedTuple):
     """A result with the judge's grade and a label."""
 
     group: int
@@ -49,7 +49,7 @@ class LabelledScores(NamedTuple):
     grades; ``unjudged`` counts labels of results without a score.
     """
 
-    labelled: Sequence[LabelledResult] = ()
+    labelled: Sequence[JudgedLabel] = ()
     scores: Sequence[float] = ()
     passes: Sequence[int] = ()
     groups: Sequence[int] = ()
