@@ -115,6 +115,11 @@ class JudgeState(msgspec.Struct, frozen=True):
     state: CalibrationState
     reason: str
 
+    @property
+    def note(self) -> str:
+        """``judge expired: the prompt changed since 2026-11-19``."""
+        return f"judge {self.state}: {self.reason}"
+
 
 class GraderSummary(msgspec.Struct, frozen=True):
     """One grader's column: every number with its denominator."""
@@ -157,7 +162,8 @@ class GraderSummary(msgspec.Struct, frozen=True):
     def notes(self) -> tuple[str, ...]:
         """Warnings about the numbers."""
         findings = (None if one is None else one.sentence for one in (self.orders, self.selective))
-        found = (self.pass_rule, self.left_out, *findings)
+        judge = None if self.calibration is None else self.calibration.note
+        found = (self.pass_rule, self.left_out, *findings, judge)
         return (*(note for note in found if note is not None), *self.corrections, *self.biases)
 
     @property

@@ -28,11 +28,6 @@ class JudgeTrust(NamedTuple):
     calibration: Calibration | None = None
 
 
-class _FiledCalibration(NamedTuple):
-    number: int
-    record: Calibration
-
-
 def judge_states(storage: Storage, run: Run, now: datetime | None = None) -> Mapping[str, JudgeTrust]:
     """The state of each grader of the run that has a judge."""
     judged = {key: grader for key, grader in run.graders.items() if grader.judges}
@@ -46,16 +41,11 @@ def judge_states(storage: Storage, run: Run, now: datetime | None = None) -> Map
 
 def calibrations_of(storage: Storage, suite: str, grader: str) -> list[Calibration]:
     """All calibrations of a grader of a suite, oldest first; those of versions to come are left out."""
-    return [filed.record for filed in _filed(storage, suite, grader)]
-
-
-def _filed(storage: Storage, suite: str, grader: str) -> list[_FiledCalibration]:
-    found: list[_FiledCalibration] = []
+    found: list[Calibration] = []
     after = 0
     while page := records(storage, CALIBRATION, suite=suite, grader=grader, after=after):
         after = page[-1].n
-        read = ((row.n, read_calibration(row)) for row in page)
-        found += [_FiledCalibration(number, record) for number, record in read if record is not None]
+        found += [record for row in page if (record := read_calibration(row)) is not None]
     return found
 
 
@@ -74,19 +64,30 @@ def read_calibration(row: TrustRecord) -> Calibration | None:
 
 def _state(storage: Storage, run: Run, key: str, grader: RunGrader, now: datetime) -> JudgeTrust:
     identity = grader.calibrated_as
-    filed = _filed(storage, run.suite, key)
-    own = _best([one for one in filed if one.record.judge_fingerprint == identity])
-    drifted = _drift(storage, run.suite, key, identity, own)
+    filed = calibrations_of(storage, run.suite, key)
+    own = _best([one for one in filed if one.judge_fingerprint == identity])
+    drifted = _drift(storage, run.suite, key, identity, None if own is None else own.at)
     if drifted is not None:
-        return JudgeTrust("drifted", drifted, None if own is None else own.record)
+        return JudgeTrust("drifted", drifted, own)
     if own is None:
         if not filed:
             return JudgeTrust("uncalibrated", _never(run))
-        last = filed[-1].record
+        last = filed[-1]
         return JudgeTrust("expired", f"{change_since(last, grader)} since {last.at[:10]}", last)
-    record = own.record
-    if record.panel is not None and grader.weights == "unlearned":
-        return JudgeTrust("uncalibrated", f"graded before its weights were learned: gradeline regrade {run.id}", record)
+    if own.panel is not None and grader.weights == "unlearned":
+        return JudgeTrust("uncalibrated", f"graded before its weights were learned: gradeline regrade {run.id}", own)
+    return _by_age(own, now)
+
+
+def state_of_record(storage: Storage, record: Calibration, now: datetime | None = None) -> JudgeTrust:
+    """The state of the judge that a stored record is about, as long as the judge does not change."""
+    drifted = _drift(storage, record.suite, record.grader, record.judge_fingerprint, record.at)
+    if drifted is not None:
+        return JudgeTrust("drifted", drifted, record)
+    return _by_age(record, datetime.now(UTC) if now is None else now)
+
+
+def _by_age(record: Calibration, now: datetime) -> JudgeTrust:
     if now - _time(record.at) > MAX_AGE:
         return JudgeTrust("expired", f"calibrated on {record.at[:10]}, more than {MAX_AGE.days} days ago", record)
     if record.state == "calibrated":
@@ -94,10 +95,11 @@ def _state(storage: Storage, run: Run, key: str, grader: RunGrader, now: datetim
     return JudgeTrust(record.state, "; ".join(record.reasons) or record.headline, record)
 
 
-def _best(filed: Sequence[_FiledCalibration]) -> _FiledCalibration | None:
-    """The latest; one against labels of people comes before any against a method."""
-    by_people = [one for one in filed if one.record.against is None]
-    return max(by_people or filed, key=lambda one: one.number, default=None)
+def _best(filed: Sequence[Calibration]) -> Calibration | None:
+    """The latest of those with the strongest evidence: labels of people before any method, enough before too few."""
+    by_people = [one for one in filed if one.against is None] or filed
+    enough = [one for one in by_people if one.conclusive] or by_people
+    return enough[-1] if enough else None
 
 
 def _never(run: Run) -> str:
@@ -122,10 +124,10 @@ class _AnchorAnswer(msgspec.Struct, frozen=True):
     onset: str | None = None
 
 
-def _drift(storage: Storage, suite: str, key: str, identity: str, calibration: _FiledCalibration | None) -> str | None:
+def _drift(storage: Storage, suite: str, key: str, identity: str, calibrated_at: str | None) -> str | None:
     """Why the judge counts as drifted; None where it does not. A calibration that is newer settles it."""
     row = latest_record(storage, ANCHOR_CHECK, suite=suite, grader=key, judge=identity)
-    if row is None or (calibration is not None and calibration.number > row.n):
+    if row is None or (calibrated_at is not None and _time(calibrated_at) > _time(row.at)):
         return None
     try:
         found = msgspec.json.decode(row.body, type=_AnchorAnswer)

@@ -12,6 +12,14 @@ from gradeline.model.observation import CalibrationState
 CALIBRATION = "calibration"
 """The kind of these records in the store."""
 
+MIN_LABELS = 100
+MIN_CLASS = 10
+"""Minimum number of labels that pass, and of those that fail."""
+MIN_KAPPA = 0.4
+"""Minimum of the one-sided 95 % lower bound of kappa."""
+MAX_MISSING = 0.05
+"""Maximum share of results that the judge gave no verdict on."""
+
 Bounds = tuple[float, float]
 """The ends of an interval."""
 
@@ -39,7 +47,7 @@ class KappaEstimate(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-class CurveBin(msgspec.Struct, frozen=True, kw_only=True):
+class ScoreBin(msgspec.Struct, frozen=True, kw_only=True):
     """The labels whose scores are in one bin, for a calibration curve."""
 
     low: float
@@ -56,7 +64,7 @@ class CurveBin(msgspec.Struct, frozen=True, kw_only=True):
 class CurveSummary(msgspec.Struct, frozen=True, kw_only=True):
     """How the judge's scores relate to the labels."""
 
-    bins: tuple[CurveBin, ...]
+    bins: tuple[ScoreBin, ...]
     brier: float
     """Mean squared difference of score and label."""
     ece: float
@@ -153,6 +161,10 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     specificity_ci: Bounds | None = None
     missing_rate: float
     """The share of the run's results that the judge gave no verdict on."""
+    missing: int = 0
+    """The number of these results."""
+    results: int = 0
+    """The run's results that the judge was to grade."""
     curve: CurveSummary | None = None
     length_rule: LengthRule | None = None
     tags: tuple[TagAgreement, ...] = ()
@@ -163,6 +175,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     notes: tuple[str, ...] = ()
     panel: PanelWeights | None = None
     selective: LabelledConfidences | None = None
+
+    @property
+    def conclusive(self) -> bool:
+        """Whether the labels are enough to tell; without enough of them it failed, and an older record still counts."""
+        return self.labels >= MIN_LABELS and min(self.positives, self.negatives) >= MIN_CLASS
 
     @property
     def labels_saved(self) -> float | None:

@@ -66,6 +66,8 @@ def _properties(report: RunReport) -> Iterator[tuple[str, str]]:
             yield "orders", f"{key}: {column.orders.sentence}"
         for sentence in column.corrections:
             yield "corrected", f"{key}: {sentence}"
+        if column.calibration is not None:
+            yield "calibration", f"{key}: {column.calibration.note}"
 
 
 def _test(row: TableRow, suite: str, *, repeated: bool) -> str:

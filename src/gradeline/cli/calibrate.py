@@ -1,0 +1,461 @@
+"""``gradeline calibrate``: measure the judges of a run against labels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from gradeline.cli.options import CliSettings, complete_run, current_settings, global_options
+from gradeline.cli.terminal import ProgressMessages, TableColumn, console, print_table, safe_text, single_line
+from gradeline.errors import ConfigError, Problem
+from gradeline.report.formatting import MISSING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from gradeline.model import Run, Storage
+    from gradeline.model.calibration import Calibration
+    from gradeline.trust.calibration_data import CalibrationData
+    from gradeline.trust.reference_methods import ReferenceMethodName
+
+_METHODS = ("exact", "inclusion", "embedding")
+_TWO = 2
+"""A judge whose scores are in two bins passes or fails, which the table shows."""
+_EVERY = 1000
+"""Results between two looks at the clock."""
+_STATE_STYLES = {"calibrated": "green", "failed": "red", "expired": "yellow", "drifted": "red", "uncalibrated": "dim"}
+_TABLE = (TableColumn("", key=True), TableColumn("judge: pass", right=True), TableColumn("judge: fail", right=True))
+_CURVE = tuple(TableColumn(title, right=True) for title in ("scores", "labels", "mean score", "pass", "isotonic"))
+_TAGS = (
+    TableColumn("tag", wraps=True, key=True),
+    *(TableColumn(title, right=True) for title in ("labels", "pass", "fail", "no verdict")),
+    *(TableColumn(title, right=True) for title in ("agreement", "kappa", "sens.", "spec.")),
+)
+_RECORDS = (
+    TableColumn("grader", wraps=True, key=True),
+    TableColumn("suite", wraps=True),
+    TableColumn("judge", wraps=True),
+    TableColumn("state"),
+    *(TableColumn(title, right=True) for title in ("agreement", "kappa", "labels")),
+    TableColumn("date"),
+    TableColumn("why", wraps=True),
+)
+
+
+class _Request(NamedTuple):
+    graders: tuple[str, ...]
+    question: str | None
+    against: ReferenceMethodName | None
+    positive: tuple[str, ...]
+
+
+@click.command()
+@click.argument("run_name", metavar="[RUN]", required=False, shell_complete=complete_run)
+@click.option("--grader", "graders", multiple=True, metavar="G", help="Grader to calibrate (repeatable; default: all).")
+@click.option("--question", metavar="NAME", help="Question whose labels to use (default: each grader's own).")
+@click.option("--against", type=click.Choice(_METHODS), help="Compare with a method instead of labels.")
+@click.option("--positive", multiple=True, metavar="CATEGORY", help="Category that passes (repeatable).")
+@click.option("--list", "list_records", is_flag=True, help="List the states of judges instead.")
+@click.option(
+    "--export",
+    "export_to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the calibrations to a file.",
+)
+@click.option(
+    "--import",
+    "import_from",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Add the calibrations of a file to the store.",
+)
+@global_options
+def calibrate(
+    run_name: str | None,
+    graders: tuple[str, ...],
+    question: str | None,
+    against: ReferenceMethodName | None,
+    positive: tuple[str, ...],
+    list_records: bool,
+    export_to: Path | None,
+    import_from: Path | None,
+) -> int:
+    """Measure the judges of a run against labels, and store whether they are calibrated.
+
+    RUN is an id, the start of one, a name, latest or latest~1. The result holds for this judge with this prompt, for 90
+    days: runs of the same suite show it, and gates with require_calibrated need it.
+
+    \b
+    gradeline label latest --sample 100 --seed 1
+    gradeline calibrate latest
+    gradeline calibrate --list
+    gradeline calibrate --export judges.json         # and in CI:
+    gradeline calibrate --import judges.json
+
+    Exit codes: 0 every judge is calibrated, 1 one failed, 2 usage error, 3 too few labels to tell.
+    """
+    request = _Request(graders, question, against, positive)
+    _check_options(run_name, request, list_records=list_records, export_to=export_to, import_from=import_from)
+    settings = current_settings()
+    if import_from is not None:
+        return _import(settings, import_from)
+    if list_records:
+        return _list(settings, run_name)
+    if run_name is None:
+        assert export_to is not None  # noqa: S101 - `_check_options`
+        return _export_stored(settings, export_to)
+    return _calibrate(settings, run_name, request, export_to)
+
+
+def _check_options(
+    run: str | None, request: _Request, *, list_records: bool, export_to: Path | None, import_from: Path | None
+) -> None:
+    """`click.UsageError` for options that do not belong together."""
+    choices = any((request.graders, request.question, request.against, request.positive))
+    if import_from is not None and (run or choices or list_records or export_to):
+        raise click.UsageError("--import takes no RUN and no other options.")
+    if list_records and (choices or export_to):
+        raise click.UsageError("--list takes only RUN.")
+    if run is None and not (list_records or import_from or export_to):
+        raise click.UsageError("Name the RUN to calibrate, such as latest; or use --list, --export or --import.")
+    if run is None and choices:
+        raise click.UsageError("--grader, --question, --against and --positive need a RUN.")
+    if request.against and (request.question or request.positive):
+        raise click.UsageError("--against replaces labels: leave out --question and --positive.")
+
+
+def _calibrate(settings: CliSettings, run_name: str, request: _Request, export_to: Path | None) -> int:
+    from gradeline.cli.stores import open_store
+    from gradeline.engine.definition import now
+    from gradeline.trust.calibration import calibrate as calibrate_judge
+    from gradeline.trust.calibration_data import judge_of, judged_graders
+    from gradeline.trust.calibration_records import calibrations_text, store_calibration
+
+    with open_store(settings, "existing") as storage:
+        run = storage.find_run(run_name)
+        keys = list(judged_graders(run, request.graders))
+        data, unlabelled = _read(settings, storage, run, keys, request)
+        at = now()
+        found = [
+            calibrate_judge(judge_of(run, key, request.question or key), one.labelled, one.results, at, one.source)
+            for key, one in data.items()
+        ]
+        for one in found:
+            store_calibration(storage, one)
+    code = exit_code(found)
+    if export_to is not None:
+        _write(export_to, calibrations_text(found))
+    if settings.json:
+        _print_json(run, found, unlabelled, code)
+    elif settings.quiet:
+        for one in found:
+            click.echo(single_line(f"{one.grader} {one.state}"))
+    else:
+        _print(settings, run, found, unlabelled)
+    return code
+
+
+def exit_code(found: Sequence[Calibration]) -> int:
+    """0 if every judge is calibrated, 1 if one failed, 3 if there were too few labels to tell."""
+    failed = [one for one in found if one.state != "calibrated"]
+    if not failed:
+        return 0
+    return 1 if any(one.conclusive for one in failed) else 3
+
+
+def _read(
+    settings: CliSettings, storage: Storage, run: Run, keys: Sequence[str], request: _Request
+) -> tuple[dict[str, CalibrationData], list[str]]:
+    """The labels and verdicts of each grader, and the graders without labels; `ConfigError` if none has any."""
+    from gradeline.trust.calibration_data import labelled_questions, read_labels, read_method_verdicts
+    from gradeline.trust.reference_methods import reference_method
+
+    progress = _progress(settings)
+    if request.against is not None:
+        method = reference_method(request.against)
+        return {key: read_method_verdicts(storage, run, key, method, progress) for key in keys}, []
+    questions = labelled_questions(storage, run)
+    wanted = {key: request.question or key for key in keys}
+    missing = [key for key, question in wanted.items() if question not in questions]
+    if len(missing) == len(keys) or (request.graders and missing):
+        raise ConfigError([_no_labels(run, wanted[key], key, questions) for key in missing])
+    data = {
+        key: read_labels(storage, run, key, question, request.positive, progress)
+        for key, question in wanted.items()
+        if key not in missing
+    }
+    return data, missing
+
+
+def _no_labels(run: Run, question: str, key: str, questions: Sequence[str]) -> Problem:
+    option = "--grader" if question == key else "--question"
+    remedy = f"gradeline label {run.id} {option} {question} --sample 100"
+    others = [name for name in questions if name != question]
+    hint = f"; if labels of {', '.join(others)} answer the same question, name it with --question" if others else ""
+    return Problem(question, f"run {run.id} has no labels for it: {remedy}{hint}")
+
+
+def _progress(settings: CliSettings) -> Callable[[int], None]:
+    messages = ProgressMessages(settings)
+
+    def progress(number: int) -> None:
+        if number and number % _EVERY == 0:
+            messages.print(f"{number:,} results read")
+
+    return progress
+
+
+def _data(found: Calibration) -> dict[str, Any]:
+    from msgspec import to_builtins
+
+    data: dict[str, Any] = to_builtins(found)
+    return data | {"labels_saved": found.labels_saved, "conclusive": found.conclusive}
+
+
+def _print_json(run: Run, found: Sequence[Calibration], unlabelled: Sequence[str], code: int) -> None:
+    best = _best(found)
+    data = {
+        "run": run.id,
+        "calibrations": [_data(one) for one in found],
+        "without_labels": list(unlabelled),
+        "best": best,
+        "exit_code": code,
+    }
+    click.echo(json.dumps(data, ensure_ascii=False))
+
+
+def _best(found: Sequence[Calibration]) -> str | None:
+    """The grader whose judge to use, of several that were compared with the same labels."""
+    from gradeline.trust.calibration import best_judge, candidate_of
+
+    if len(found) < 2 or len({(one.question, one.against) for one in found}) > 1:
+        return None
+    best = best_judge([candidate_of(one) for one in found])
+    return None if best is None else best.name
+
+
+def _print(settings: CliSettings, run: Run, found: Sequence[Calibration], unlabelled: Sequence[str]) -> None:
+    out = console(settings)
+    for number, one in enumerate(found):
+        if number:
+            out.print()
+        _print_calibration(out, one)
+    best = _best(found)
+    if best is not None:
+        but = "" if any(one.grader == best and one.state == "calibrated" for one in found) else "; yet it failed too"
+        out.print(safe_text(single_line(f"Of these judges, {best} agrees most with the labels{but}."), "bold"))
+    for key in unlabelled:
+        out.print(safe_text(f"{key}: no labels; gradeline label {run.id} --grader {key} --sample 100"))
+
+
+def _print_calibration(out: Console, found: Calibration) -> None:
+    judges = ", ".join(found.judge)
+    reference = f"question {found.question}" if found.against is None else f"against {found.against}"
+    out.print(safe_text(single_line(f"{found.grader}  {judges}  {reference}  run {found.run}"), "bold"))
+    style = f"bold {_STATE_STYLES[found.state]}"
+    out.print(safe_text(single_line(f"{found.state}: {found.headline}"), style, most=1000))
+    for reason in found.reasons:
+        out.print(safe_text(f"  {single_line(reason)}", most=1000))
+    print_table(out, _TABLE, _table_rows(found))
+    for line in _lines(found):
+        out.print(safe_text(single_line(line), most=1000))
+    if found.curve is not None and len(found.curve.bins) > _TWO:
+        print_table(out, _CURVE, _curve_rows(found))
+    if found.tags:
+        print_table(out, _TAGS, _tag_rows(found))
+    for note in found.notes:
+        out.print(safe_text(single_line(f"note: {note}"), "yellow", most=1000))
+
+
+def _table_rows(found: Calibration) -> Iterator[tuple[str, ...]]:
+    table = found.table
+    name = "label" if found.against is None else found.against
+    yield f"{name}: pass", _count(table.tp), _count(table.fn)
+    yield f"{name}: fail", _count(table.fp), _count(table.tn)
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+
+
+def _lines(found: Calibration) -> Iterator[str]:
+    """The numbers below the table."""
+    shares = [
+        (name, share, bounds)
+        for name, share, bounds in (
+            ("agreement", found.agreement, found.agreement_ci),
+            ("sensitivity", found.sensitivity, found.sensitivity_ci),
+            ("specificity", found.specificity, found.specificity_ci),
+        )
+        if share is not None
+    ]
+    if shares:
+        yield ", ".join(f"{name} {share:.3f}{_interval(bounds)}" for name, share, bounds in shares)
+    if found.weighted:
+        yield "counts are weighted: labels were drawn with different probabilities"
+    missing = f"no verdict on {found.missing:,} of {found.results:,} results ({found.missing_rate:.1%})"
+    yield f"{missing}, {_count(found.table.missing)} of them labelled" if found.missing else missing
+    if found.unresolved:
+        yield f"{found.unresolved:,} results left out: their raters disagree; gradeline label {found.run} --adjudicate"
+    if found.stale:
+        yield f"{found.stale:,} labels left out: their responses were replaced"
+    rule = found.length_rule
+    if rule is not None:
+        yield f"{_rule(found)}: agreement {rule.agreement:.3f} on {rule.labels:,} labels"
+    if found.curve is not None:
+        yield f"Brier score {found.curve.brier:.3f}, expected calibration error {found.curve.ece:.3f}"
+    if found.cost is None:
+        yield "cost per agreement: unknown"
+    else:
+        per = MISSING if found.cost_per_agreement is None else f"{found.cost_per_agreement:.4g}"
+        yield f"cost per agreement {per} (these verdicts cost {found.cost:.4g})"
+    if found.value is not None:
+        yield found.value.sentence
+
+
+def _rule(found: Calibration) -> str:
+    rule = found.length_rule
+    assert rule is not None  # noqa: S101 - the caller checks
+    if rule.kind == "longer_wins":
+        return 'the rule "the longer answer wins"'
+    if rule.threshold is None:
+        return 'the rule "no answer passes", the best by length (cross-validated)'
+    if rule.threshold == 0:
+        return 'the rule "every answer passes", the best by length (cross-validated)'
+    return f'the rule "from {rule.threshold:,} characters on it passes" (cross-validated)'
+
+
+def _interval(bounds: tuple[float, float] | None) -> str:
+    return "" if bounds is None else f" ({bounds[0]:.3f}–{bounds[1]:.3f})"
+
+
+def _curve_rows(found: Calibration) -> Iterator[tuple[str, ...]]:
+    for one in () if found.curve is None else found.curve.bins:
+        numbers = (f"{one.score:.3f}", f"{one.passed:.3f}", f"{one.isotonic:.3f}")
+        yield f"{one.low:.1f}–{one.high:.1f}", f"{one.labels:,}", *numbers
+
+
+def _tag_rows(found: Calibration) -> Iterator[tuple[Text | str, ...]]:
+    for row in found.tags:
+        counts = (f"{row.labels:,}", f"{row.positives:,}", f"{row.negatives:,}", f"{row.missing:,}")
+        if row.agreement is None:
+            yield safe_text(single_line(row.tag)), *counts, "too few", "", "", ""
+        else:
+            shares = (row.agreement, row.kappa, row.sensitivity, row.specificity)
+            yield safe_text(single_line(row.tag)), *counts, *(_share(share) for share in shares)
+
+
+def _share(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.3f}"
+
+
+class _ListedJudge(NamedTuple):
+    """A row of ``--list``."""
+
+    grader: str
+    suite: str
+    judge: tuple[str, ...]
+    state: str
+    reason: str
+    calibration: Calibration | None
+
+
+def _list(settings: CliSettings, run_name: str | None) -> int:
+    from gradeline.cli.stores import open_store
+
+    with open_store(settings, "read") as storage:
+        listed = list(_stored_judges(storage) if run_name is None else _judges_of(storage, run_name))
+    if settings.json:
+        data = [
+            {**row._asdict(), "calibration": None if row.calibration is None else _data(row.calibration)}
+            for row in listed
+        ]
+        click.echo(json.dumps({"judges": data}, ensure_ascii=False))
+    elif not listed:
+        where = "No calibrations yet" if run_name is None else "The run has no judges"
+        click.echo(f"{where}. Make one with: gradeline calibrate RUN" if run_name is None else f"{where}.")
+    else:
+        print_table(console(settings), _RECORDS, map(_listed_row, listed))
+    return 0
+
+
+def _stored_judges(storage: Storage) -> Iterator[_ListedJudge]:
+    """The latest record of each judge; whether a suite's judge has changed since is only known for a run."""
+    from gradeline.engine.judge_trust import state_of_record
+    from gradeline.trust.calibration_records import latest_calibrations
+
+    for one in latest_calibrations(storage):
+        trust = state_of_record(storage, one)
+        yield _ListedJudge(one.grader, one.suite, one.judge, trust.state, trust.reason, one)
+
+
+def _judges_of(storage: Storage, run_name: str) -> Iterator[_ListedJudge]:
+    from gradeline.engine.judge_trust import judge_states
+
+    run = storage.find_run(run_name)
+    for key, trust in judge_states(storage, run).items():
+        judges = run.graders[key].judges
+        yield _ListedJudge(key, run.suite, judges, trust.state, trust.reason, trust.calibration)
+
+
+def _listed_row(row: _ListedJudge) -> tuple[Text | str, ...]:
+    found = row.calibration
+    kappa = None if found is None or found.kappa is None else found.kappa.estimate
+    judges = (
+        ", ".join(row.judge) if found is None or found.against is None else f"{', '.join(row.judge)} ({found.against})"
+    )
+    return (
+        safe_text(single_line(row.grader), "cyan"),
+        safe_text(single_line(row.suite)),
+        safe_text(single_line(judges)),
+        safe_text(row.state, _STATE_STYLES[row.state]),
+        MISSING if found is None else _share(found.agreement),
+        _share(kappa),
+        MISSING if found is None else f"{found.labels:,}",
+        MISSING if found is None else found.at[:10],
+        "" if row.state == "calibrated" else safe_text(single_line(row.reason)),
+    )
+
+
+def _export_stored(settings: CliSettings, path: Path) -> int:
+    from gradeline.cli.stores import open_store
+    from gradeline.trust.calibration_records import calibrations_text, latest_calibrations
+
+    with open_store(settings, "read") as storage:
+        found = latest_calibrations(storage)
+    if not found:
+        raise ConfigError(Problem("export", "the store has no calibrations; make one with: gradeline calibrate RUN"))
+    _write(path, calibrations_text(found))
+    if settings.json:
+        click.echo(json.dumps({"written": [str(path)], "calibrations": len(found)}, ensure_ascii=False))
+    elif not settings.quiet:
+        click.echo(single_line(f"{len(found)} calibrations written to {path}"))
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    from gradeline.model.files import output_path
+
+    with output_path(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def _import(settings: CliSettings, path: Path) -> int:
+    from gradeline.cli.stores import open_store
+    from gradeline.trust.calibration_records import import_calibrations
+
+    with open_store(settings) as storage:
+        found = import_calibrations(storage, path)
+    if settings.json:
+        data = {"added": [_data(one) for one in found.added], "known": found.known}
+        click.echo(json.dumps(data, ensure_ascii=False))
+    elif not settings.quiet:
+        known = f", {found.known} were already there" if found.known else ""
+        click.echo(f"{len(found.added)} calibrations added{known}")
+    return 0
