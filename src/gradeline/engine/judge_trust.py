@@ -41,17 +41,27 @@ def judge_states(storage: Storage, run: Run, now: datetime | None = None) -> Map
 
 def calibrations_of(storage: Storage, suite: str, grader: str) -> list[Calibration]:
     """All calibrations of a grader of a suite, oldest first; those of versions to come are left out."""
-    found: list[Calibration] = []
-    after = 0
-    while page := records(storage, CALIBRATION, suite=suite, grader=grader, after=after):
-        after = page[-1].n
-        found += [record for row in page if (record := read_calibration(row)) is not None]
-    return found
+    return [filed.record for filed in _filed(storage, suite, grader)]
 
 
 def newest_calibration(storage: Storage, suite: str, grader: str, identity: str) -> tuple[int, Calibration] | None:
     """The calibration that counts for a grader whose judge has this fingerprint, with its number in the store."""
     return _best([one for one in _filed(storage, suite, grader) if one.record.judge_fingerprint == identity])
+
+
+class _FiledCalibration(NamedTuple):
+    number: int
+    record: Calibration
+
+
+def _filed(storage: Storage, suite: str, grader: str) -> list[_FiledCalibration]:
+    found: list[_FiledCalibration] = []
+    after = 0
+    while page := records(storage, CALIBRATION, suite=suite, grader=grader, after=after):
+        after = page[-1].n
+        read = ((row.n, read_calibration(row)) for row in page)
+        found += [_FiledCalibration(number, record) for number, record in read if record is not None]
+    return found
 
 
 def read_calibration(row: TrustRecord) -> Calibration | None:
@@ -64,15 +74,16 @@ def read_calibration(row: TrustRecord) -> Calibration | None:
 
 def _state(storage: Storage, run: Run, key: str, grader: RunGrader, now: datetime) -> JudgeTrust:
     identity = grader.calibrated_as
-    filed = calibrations_of(storage, run.suite, key)
-    own = _best([one for one in filed if one.judge_fingerprint == identity])
+    filed = _filed(storage, run.suite, key)
+    best = _best([one for one in filed if one.record.judge_fingerprint == identity])
+    own = None if best is None else best.record
     drifted = _drift(storage, run.suite, key, identity, None if own is None else own.at)
     if drifted is not None:
         return JudgeTrust("drifted", drifted, own)
     if own is None:
         if not filed:
             return JudgeTrust("uncalibrated", _never(run))
-        last = filed[-1]
+        last = filed[-1].record
         return JudgeTrust("expired", f"{change_since(last, grader)} since {last.at[:10]}", last)
     if own.panel is not None and grader.weights == "unlearned":
         return JudgeTrust("uncalibrated", f"graded before its weights were learned: gradeline regrade {run.id}", own)
@@ -95,10 +106,10 @@ def _by_age(record: Calibration, now: datetime) -> JudgeTrust:
     return JudgeTrust(record.state, "; ".join(record.reasons) or record.headline, record)
 
 
-def _best(filed: Sequence[Calibration]) -> Calibration | None:
+def _best(filed: Sequence[_FiledCalibration]) -> _FiledCalibration | None:
     """The latest of those with the strongest evidence: labels of people before any method, enough before too few."""
-    by_people = [one for one in filed if one.against is None] or filed
-    enough = [one for one in by_people if one.conclusive] or by_people
+    by_people = [one for one in filed if one.record.against is None] or filed
+    enough = [one for one in by_people if one.record.conclusive] or by_people
     return enough[-1] if enough else None
 
 
