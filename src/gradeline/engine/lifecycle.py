@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from gradeline.engine.anchors import judge_anchors_after
 from gradeline.engine.definition import how_to_continue, now
 from gradeline.engine.early_stopping import early_stopping
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
@@ -194,6 +195,8 @@ async def run_under_lock(storage: Storage, task: RunTask, stop: Stop | None, exe
     stop = stop or Stop()
     try:
         executed = await execute(lock, run, stop)
+        if stop.reason is None or stop.decided:
+            await judge_anchors_after(storage, task, run, stop)
     except BaseException as error:
         cause = error
         while isinstance(cause, BaseExceptionGroup):  # the first error ended the others
