@@ -121,7 +121,14 @@ async def _prepared(storage: Storage, run: Run) -> AsyncIterator[PreparedRun]:
     """The run's suite with its graders, as it is now; the agent is not called."""
     definition = RunDefinition.of(run)
     suite = suite_of_variant(suite_of_run(definition), definition.options, required=False)
-    preparing = prepare(suite, definition.options, storage, calls_agent=False, baselines=definition.baselines)
+    preparing = prepare(
+        suite,
+        definition.options,
+        storage,
+        calls_agent=False,
+        baselines=definition.baselines,
+        calibrations=definition.calibrations,
+    )
     async with preparing as prepared:
         await prepared.start()
         yield prepared
