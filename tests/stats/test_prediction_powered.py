@@ -166,6 +166,12 @@ def test_hardly_any_disagreement_is_no_proof(labels: int, passes: float) -> None
     assert covered / draws >= 0.92  # without the allowance: 0.80 and 0.90
 
 
+def test_labels_without_a_change_do_not_prove_that_there_is_none() -> None:
+    found = corrected_difference([0.0] * 100, [0.0] * 100, [0.0] * 300)
+    assert (found.estimate, found.weight) == (0.0, 0.0)
+    assert tuple(found.interval) == pytest.approx((-0.01994, 0.01994), abs=1e-5)
+
+
 def test_invalid_input_is_named() -> None:
     with pytest.raises(ValueError, match="3 labels but 2 judge's scores"):
         corrected_mean([1, 0, 1], [1, 0], [])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeline.stats import CurveBin, brier, calibration_curve, expected_calibration_error, isotonic
+from gradeline.stats import CalibrationBin, brier, calibration_curve, expected_calibration_error, isotonic
 
 SCORES = [0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
 LABELS = [0, 0, 1, 0, 1, 0, 1, 1, 1, 1]
@@ -40,8 +40,8 @@ def test_errors_equal_the_reference() -> None:
 
 def test_the_curve_leaves_out_empty_bins() -> None:
     assert calibration_curve([0.0, 0.1, 1.0], [0, 1, 1], bins=4) == [
-        CurveBin(0.0, 0.25, 0.05, 0.5, 2),
-        CurveBin(0.75, 1.0, 1.0, 1.0, 1),
+        CalibrationBin(0.0, 0.25, 0.05, 0.5, 2),
+        CalibrationBin(0.75, 1.0, 1.0, 1.0, 1),
     ]
 
 

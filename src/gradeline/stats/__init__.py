@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gradeline.stats.logistic import LogisticModel, fit_logistic
     from gradeline.stats.prediction_powered import Corrected, corrected_difference, corrected_mean, rogan_gladen
     from gradeline.stats.score_calibration import (
-        CurveBin,
+        CalibrationBin,
         IsotonicFit,
         brier,
         calibration_curve,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "CalibrationBin",
     "Confusion",
     "Corrected",
-    "CurveBin",
     "Interval",
     "IsotonicFit",
     "LogisticModel",
@@ -79,7 +79,7 @@ __all__ = [
 _HOMES = {
     "Confusion": "gradeline.stats.agreement",
     "Corrected": "gradeline.stats.prediction_powered",
-    "CurveBin": "gradeline.stats.score_calibration",
+    "CalibrationBin": "gradeline.stats.score_calibration",
     "IsotonicFit": "gradeline.stats.score_calibration",
     "LogisticModel": "gradeline.stats.logistic",
     "brier": "gradeline.stats.score_calibration",

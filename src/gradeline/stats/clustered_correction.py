@@ -20,7 +20,7 @@ def clustered_mean(
     confidence: float = 0.95,
 ) -> Corrected:
     """`corrected_mean` of items in clusters: those of the labelled items, then those of the rest."""
-    found = _estimate(labels, judged, rest, clusters, weights)
+    found = _estimate(labels, judged, rest, clusters, weights, disagreement_unit(labels))
     estimate = min(1.0, max(0.0, found.estimate))
     interval = effective_interval(estimate, found.variance, found.groups, len(labels), confidence)
     return found.corrected(estimate, interval, len(labels), len(rest))
@@ -35,7 +35,7 @@ def clustered_difference(
     confidence: float = 0.95,
 ) -> Corrected:
     """`corrected_difference` of items in clusters, with Student's interval over the clusters of labelled items."""
-    found = _estimate(labels, judged, rest, clusters, weights)
+    found = _estimate(labels, judged, rest, clusters, weights, 0.0)
     estimate, se = min(1.0, max(-1.0, found.estimate)), sqrt(found.variance)
     reach = student_quantile(0.5 + confidence / 2.0, found.groups - 1.0) * se
     interval = Interval(
@@ -60,6 +60,7 @@ def _estimate(
     rest: Sequence[float],
     clusters: Sequence[Hashable],
     weights: Sequence[float] | None,
+    unit: float,
 ) -> _Found:
     m, items = len(labels), len(labels) + len(rest)
     if len(clusters) != items:
@@ -81,7 +82,7 @@ def _estimate(
         raise ValueError(f"the labelled items are of {groups} cluster: at least 2 are needed")
     variance = groups / (groups - 1) * fsum(total * total for total in _sums(parts, clusters))
     squares = fsum((residual - mean_residual) ** 2 for residual in residuals)
-    variance += (with_rare_disagreements(squares, disagreement_unit(labels), slope) - squares) / (m * m)
+    variance += (with_rare_disagreements(squares, unit, slope) - squares) / (m * m)
     effective = 1.0 / fsum(share * share for share in shares)
     return _Found(
         slope * mean_score + mean_residual,

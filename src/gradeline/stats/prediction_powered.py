@@ -52,7 +52,7 @@ def corrected_mean(
     ``weights`` are 1/sampling probability of each labelled item, where the probabilities differ.
     """
     _check_range(labels, 0.0)
-    found = _estimate(labels, judged, rest, weights)
+    found = _estimate(labels, judged, rest, weights, rare_errors=True)
     estimate = min(1.0, max(0.0, found.estimate))
     interval = effective_interval(estimate, found.variance, found.groups, len(labels), confidence)
     se, judged_items = sqrt(found.variance), len(labels) + len(rest)
@@ -66,12 +66,16 @@ def corrected_difference(
     weights: Sequence[float] | None = None,
     confidence: float = 0.95,
 ) -> Corrected:
-    """The same for paired differences in -1..1, with Student's interval over the labelled items."""
+    """The same for paired differences in -1..1, with Student's interval over the labelled items.
+
+    Where all labels are equal, the standard error is that of one further label which differs from them by 1.
+    """
     _check_range(labels, -1.0)
-    found = _estimate(labels, judged, rest, weights)
+    found = _estimate(labels, judged, rest, weights, rare_errors=False)
     estimate = min(1.0, max(-1.0, found.estimate))
+    variance = found.variance if max(labels) > min(labels) else max(found.variance, found.groups**-2)
     # as in Student's interval, which this is where the judge has no weight
-    se = sqrt(found.variance * found.groups / (found.groups - 1.0))
+    se = sqrt(variance * found.groups / (found.groups - 1.0))
     reach = student_quantile(0.5 + _level(confidence) / 2.0, found.groups - 1.0) * se
     low, high = max(-1.0, estimate - reach), min(1.0, estimate + reach)
     interval = Interval(low, high, estimate=estimate, se=se, n=len(labels))
@@ -127,21 +131,27 @@ class _Estimate(NamedTuple):
 
 
 def _estimate(
-    labels: Sequence[float], judged: Sequence[float], rest: Sequence[float], weights: Sequence[float] | None
+    labels: Sequence[float],
+    judged: Sequence[float],
+    rest: Sequence[float],
+    weights: Sequence[float] | None,
+    *,
+    rare_errors: bool,
 ) -> _Estimate:
     if len(labels) != len(judged):
         raise ValueError(f"{len(labels)} labels but {len(judged)} judge's scores of the same items: pairs are needed")
     if len(labels) < 2:
         raise ValueError(f"at least 2 labels are needed, got {len(labels)}: label more items")
     finite_values([*judged, *rest])
+    unit = disagreement_unit(labels) if rare_errors else 0.0
     if weights is not None:
         check_weights(weights, len(labels))
         if not _same(min(weights), max(weights)):
-            return _weighted(labels, judged, rest, weights)
-    return _unweighted(labels, judged, rest)
+            return _weighted(labels, judged, rest, weights, unit)
+    return _unweighted(labels, judged, rest, unit)
 
 
-def _unweighted(labels: Sequence[float], judged: Sequence[float], rest: Sequence[float]) -> _Estimate:
+def _unweighted(labels: Sequence[float], judged: Sequence[float], rest: Sequence[float], unit: float) -> _Estimate:
     m, n = len(labels), len(rest)
     spread = _squared_deviations([*judged, *rest]) / (m + n - 1)
     weight = 0.0
@@ -149,7 +159,7 @@ def _unweighted(labels: Sequence[float], judged: Sequence[float], rest: Sequence
         weight = min(1.0, max(0.0, _products(labels, judged) / m / ((1.0 + m / n) * spread)))
     residuals = [label - weight * score for label, score in zip(labels, judged, strict=True)]
     estimate = fsum(residuals) / m
-    variance = with_rare_disagreements(_squared_deviations(residuals), disagreement_unit(labels), weight) / (m * m)
+    variance = with_rare_disagreements(_squared_deviations(residuals), unit, weight) / (m * m)
     if weight:
         estimate += weight * fsum(rest) / n
         variance += weight * weight * _squared_deviations(rest) / (n * n)
@@ -157,7 +167,7 @@ def _unweighted(labels: Sequence[float], judged: Sequence[float], rest: Sequence
 
 
 def _weighted(
-    labels: Sequence[float], judged: Sequence[float], rest: Sequence[float], weights: Sequence[float]
+    labels: Sequence[float], judged: Sequence[float], rest: Sequence[float], weights: Sequence[float], unit: float
 ) -> _Estimate:
     """The labelled items are a stratified sample of all items, so the judge's mean is that of all of them."""
     items, m = len(labels) + len(rest), len(labels)
@@ -172,14 +182,14 @@ def _weighted(
     estimate = slope * fsum(everything) / items + _mean(residuals, weights)
     # the items are a sample of what could have been asked, and the labelled ones a sample of the items
     variance = _products(labels, labels, weights) / (items * items)
-    variance += _sampling_variance(residuals, weights, disagreement_unit(labels))
+    variance += _sampling_variance(residuals, weights, unit)
     groups = items * items / fsum(weight * weight for weight in weights)
     return _Estimate(estimate, variance, slope * len(rest) / items, min(float(m), max(2.0, groups)))
 
 
 def disagreement_unit(labels: Sequence[float]) -> float:
-    """The squared size of a full disagreement: 1 for labels of 0 and 1, and for differences of such labels."""
-    return max(max(labels) - min(labels), max(map(abs, labels)) if min(labels) < 0.0 else 0.0) ** 2
+    """The squared size of a full disagreement of a judge and labels: 1 where labels are 0 and 1."""
+    return (max(labels) - min(labels)) ** 2
 
 
 def with_rare_disagreements(squares: float, unit: float, weight: float = 1.0) -> float:

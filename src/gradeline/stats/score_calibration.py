@@ -50,7 +50,7 @@ def brier(scores: Sequence[float], labels: Sequence[float]) -> float:
     return fsum((score - label) ** 2 for score, label in zip(scores, labels, strict=True)) / len(scores)
 
 
-class CurveBin(NamedTuple):
+class CalibrationBin(NamedTuple):
     """Scores of one bin against their labels."""
 
     low: float
@@ -62,7 +62,7 @@ class CurveBin(NamedTuple):
     n: int
 
 
-def calibration_curve(scores: Sequence[float], labels: Sequence[float], bins: int = 10) -> list[CurveBin]:
+def calibration_curve(scores: Sequence[float], labels: Sequence[float], bins: int = 10) -> list[CalibrationBin]:
     """Mean score and mean label in equal bins of 0..1; bins without scores are left out."""
     _check(scores, labels)
     if bins < 1:
@@ -81,10 +81,10 @@ def expected_calibration_error(scores: Sequence[float], labels: Sequence[float],
     return fsum(found.n * abs(found.score - found.label) for found in curve) / len(scores)
 
 
-def _bin(number: int, bins: int, members: Sequence[tuple[float, float]]) -> CurveBin:
+def _bin(number: int, bins: int, members: Sequence[tuple[float, float]]) -> CalibrationBin:
     n = len(members)
     score, label = (fsum(values) / n for values in zip(*members, strict=True))
-    return CurveBin(number / bins, (number + 1) / bins, score, label, n)
+    return CalibrationBin(number / bins, (number + 1) / bins, score, label, n)
 
 
 def _check(scores: Sequence[float], labels: Sequence[float]) -> None:
