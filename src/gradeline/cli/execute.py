@@ -251,6 +251,11 @@ def _interrupt_main_thread() -> None:
     signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
 
 
-def show_run(settings: CliSettings, storage: Storage, found: Run) -> int:
+def show_run(settings: CliSettings, storage: Storage, found: Run, *, rogan_gladen: bool = False) -> int:
     """Print the report of a stored run and return the exit code of its verdict."""
-    return print_runs(settings, storage, [RunOutcome(conclude(storage, found))])
+    report = conclude(storage, found)
+    if rogan_gladen:
+        from gradeline.engine.borrowed_rates import with_borrowed_rates  # only on request
+
+        report = with_borrowed_rates(storage, report)
+    return print_runs(settings, storage, [RunOutcome(report)])

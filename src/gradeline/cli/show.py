@@ -141,9 +141,16 @@ def _print_runs(
 @click.command()
 @run_or_latest
 @click.option("--records", is_flag=True, help="Print the records with their labels, one JSON object per line.")
+@click.option(
+    "--rogan-gladen",
+    is_flag=True,
+    help="Without labels of this run, estimate pass rates by the judges' calibrations.",
+)
 @global_options
-def show(run_name: str, records: bool) -> None:
+def show(run_name: str, records: bool, rogan_gladen: bool) -> None:
     """Show a stored run: verdict, graders and worst cases.
+
+    Where results have labels, the pass rate that they correct is below the table.
 
     RUN is an id, the start of one, a name, latest or latest~1 (default: latest).
     """
@@ -157,7 +164,7 @@ def show(run_name: str, records: bool) -> None:
             with streaming_output() as stream:
                 _write_records(storage, found, stream)
         else:
-            show_run(settings, storage, found)
+            show_run(settings, storage, found, rogan_gladen=rogan_gladen)
 
 
 def _write_records(storage: Storage, found: Run, file: IO[str]) -> None:
