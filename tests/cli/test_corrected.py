@@ -160,6 +160,36 @@ def test_labels_of_chosen_results_correct_nothing(folder: Folder) -> None:
     assert "were not drawn at random: draw them with gradeline label" in found["refusal"]
 
 
+class TestRoganGladen:
+    def test_a_calibration_of_another_run_gives_a_rate_on_request(self, folder: Folder, judge: FakeJudge) -> None:
+        everything = list(GOOD["old"])
+        folder.label("old", everything, GOOD["old"], None)
+        folder("calibrate", "old", code=None)
+        assert folder.data("show", "new")["summary"]["graders"]["quality"]["corrected"] is None
+        found = folder.data("show", "new", "--rogan-gladen")["summary"]["graders"]["quality"]["corrected"]
+        assert (found["method"], found["labels"], found["refusal"]) == ("rogan_gladen", CASES, None)
+        assert found["low"] <= truth_of(judge, "new") <= found["high"]
+        assert "labels of a calibration; Rogan-Gladen: it assumes that" in found["sentence"]
+        # labels of the run itself are better
+        of_old = folder.data("show", "old", "--rogan-gladen")["summary"]["graders"]["quality"]["corrected"]
+        assert of_old["method"] == "labels"
+
+    def test_without_a_calibration_it_is_refused(self, folder: Folder) -> None:
+        found = folder.data("show", "new", "--rogan-gladen")["summary"]["graders"]["quality"]["corrected"]
+        assert found["refusal"].startswith("the judge is not calibrated: never compared with labels")
+
+    def test_a_calibration_of_another_prompt_is_refused(self, folder: Folder) -> None:
+        folder.label("old", list(GOOD["old"]), GOOD["old"], None)
+        folder("calibrate", "old", code=None)
+        suite = json.loads((folder.path / "suite.json").read_text())
+        suite["graders"]["quality"]["prompt"] = "Is it really good? {submission}"
+        (folder.path / "suite.json").write_text(json.dumps(suite))
+        folder("regrade", "new", "--suite", "suite.json", "--name", "other")
+        found = folder.data("show", "other", "--rogan-gladen")["summary"]["graders"]["quality"]["corrected"]
+        assert found["estimate"] is None
+        assert found["refusal"].startswith("the calibration does not hold any more (expired: the prompt changed since")
+
+
 class TestReports:
     @pytest.fixture
     def labelled(self, folder: Folder) -> Folder:

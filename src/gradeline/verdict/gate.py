@@ -93,7 +93,8 @@ class BaseGate(Config, frozen=True, kw_only=True, tag_field="kind"):
         bool | UnsetType,
         described(
             "Decide on judges' values corrected by labels of this run; undecided where there are too few (default no;"
-            " a comparison uses labels where both runs have them)."
+            " a comparison uses labels where both runs have them).",
+            expected="true or false",
         ),
     ] = UNSET
 
