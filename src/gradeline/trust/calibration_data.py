@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gradeline.engine.definition import RunDefinition
-from gradeline.errors import ConfigError, Outcome, Problem, closest_match
+from gradeline.errors import UNSURE, ConfigError, Outcome, Problem, closest_match
 from gradeline.model import Grade, Record, ResponseKey, Run, RunGrader, Storage
 from gradeline.model.context import expected_text
 from gradeline.model.label import ReferenceLabel
@@ -32,6 +32,9 @@ class CalibrationData(NamedTuple):
     labelled: list[JudgedLabel]
     results: JudgedResults
     source: LabelSource
+    grades: Sequence[tuple[ReferenceLabel, bool, Grade]] = ()
+    """The judge's grades of labelled results, also those that were not sure enough to count; with the label, and
+    whether it passes."""
 
 
 def judged_graders(run: Run, named: Sequence[str] = ()) -> dict[str, RunGrader]:
@@ -88,16 +91,27 @@ def read_labels(
     labels = _decided(found.labels, positive, question)
     reader = _VerdictReader(storage, run, key)
     labelled = []
+    grades = []
+    unsure = 0
     for label, passed in labels:
         record = storage.get_record(ResponseKey(run.id, label.case, label.repeat))
+        grade = None if record is None else record.grades.get(key)
+        if grade is not None:
+            grades.append((label, passed, grade))
+        if _is_unsure(grade):
+            unsure += 1
+            continue
         one = None if record is None else reader.verdict(record, passed, label)
         if one is not None:
             labelled.append(one)
     results = _other_results(storage, run, key, {(one.case, one.repeat) for one in labelled}, progress)
     notes = []
-    if len(labelled) < len(labels):
-        notes.append(f"{len(labels) - len(labelled)} labels left out: the judge was not to grade these results")
-    return CalibrationData(labelled, results, LabelSource(None, found.unresolved, found.stale, tuple(notes)))
+    if unsure:
+        notes.append(f"{unsure} labels left out: the judge was not sure enough of these results")
+    if len(labelled) + unsure < len(labels):
+        number = len(labels) - len(labelled) - unsure
+        notes.append(f"{number} labels left out: the judge was not to grade these results")
+    return CalibrationData(labelled, results, LabelSource(None, found.unresolved, found.stale, tuple(notes)), grades)
 
 
 def read_method_verdicts(
@@ -111,10 +125,12 @@ def read_method_verdicts(
         progress(number)
         expected = _expected(record, reader)
         answer = reader.answer(record)
+        grade = record.grades.get(key)
         one = None
         if expected is not None and answer is not None:
             one = reader.verdict(record, method.passes(answer, [expected]), None)
-        grade = record.grades.get(key)
+        if _is_unsure(grade):
+            continue
         if record.response.error is None and (grade is None or grade.outcome not in _NOT_JUDGED):
             total += 1
             missing += grade is None or grade.score is None
@@ -222,6 +238,10 @@ def _find(storage: Storage, run: str) -> Run | None:
         return None
 
 
+def _is_unsure(grade: Grade | None) -> bool:
+    return grade is not None and grade.error is not None and grade.error.type == UNSURE
+
+
 def _cost(grade: Grade | None) -> float | None:
     return None if grade is None or grade.usage is None else grade.usage.cost
 
@@ -238,7 +258,9 @@ def _other_results(
         missing += passed is None
         if passed is not None and result not in labelled:
             verdicts.append(passed)
-    return JudgedResults(verdicts, total, missing)
+    counts = storage.selective_counts(run.id).get(key)
+    unsure = 0 if counts is None else counts.unsure  # withheld, not missing
+    return JudgedResults(verdicts, total - unsure, missing - unsure)
 
 
 def _outcomes(
