@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from gradeline.errors import ConfigError, Problem
 from gradeline.model import Run, Storage
+from gradeline.store.rows import PROBE_RUN
 from gradeline.suite.case_ids import CaseIdScheme
 from gradeline.suite.letta_dialects import rewrite_gate
 from gradeline.verdict import Gate, primary_graders, read_gate
@@ -142,7 +143,10 @@ class RunDefinition(Struct, frozen=True):
         try:
             return decode(run.definition or "", type=cls)
         except ValueError:
-            raise ConfigError(Problem(run.id, "the run does not record which suite it is of")) from None
+            reason = "the run does not record which suite it is of"
+            if run.id.startswith(PROBE_RUN):
+                reason = "probes a judge; repeat or continue that with: gradeline probe JUDGE SUITE"
+            raise ConfigError(Problem(run.id, reason)) from None
 
     @property
     def suite_file(self) -> Path:

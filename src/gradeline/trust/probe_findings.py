@@ -305,9 +305,13 @@ class GoldAnswer(NamedTuple):
 
 
 def self_preference_finding(answers: Sequence[GoldAnswer], family: str, gold: str) -> ProbeFinding:
-    """Whether answers of the judge's family score higher than they deserve, more than others: Welch's test."""
-    own = [one.verdict - one.truth for one in answers if one.own]
-    others = [one.verdict - one.truth for one in answers if not one.own]
+    """Whether answers of the judge's family score higher than others of the same quality: Welch's test.
+
+    What the truth says about the score is taken off first, by the slope within both groups.
+    """
+    slope = _slope_within(answers)
+    own = [one.verdict - slope * one.truth for one in answers if one.own]
+    others = [one.verdict - slope * one.truth for one in answers if not one.own]
     n = len(own) + len(others)
     if min(len(own), len(others)) < MIN_PAIRS:
         reason = (
@@ -330,14 +334,14 @@ def self_preference_finding(answers: Sequence[GoldAnswer], family: str, gold: st
         probe="self_preference",
         verdict=_verdict(flagged=flagged, reason=lack),
         sentence=(
-            f"answers of its own family {family} score {difference:+.3f} more than others ({low:+.3f} to {high:+.3f};"
-            f" p {_short(p)}), compared with {gold} ({len(own)} and {len(others)} answers)"
+            f"answers of its own family {family} score {difference:+.3f} against equally good others ({low:+.3f} to"
+            f" {high:+.3f}; p {_short(p)}; {len(own)} and {len(others)} answers, quality from {gold})"
         ),
         reason=lack,
         test="welch_t",
         p=p,
         effect=difference,
-        effect_name="score minus truth, own family minus others",
+        effect_name="score of equally good answers, own family minus others",
         interval=(low, high),
         n=n,
         planned=n,
@@ -346,6 +350,18 @@ def self_preference_finding(answers: Sequence[GoldAnswer], family: str, gold: st
         detectable=max(SMALLEST_CHANGE, quantiles * error),
         details={"own": len(own), "others": len(others)},
     )
+
+
+def _slope_within(answers: Sequence[GoldAnswer]) -> float:
+    """How much the score rises with the truth, among answers of the same group; 0 if the truth is the same for all."""
+    products, squares = 0.0, 0.0
+    for group in ([one for one in answers if one.own], [one for one in answers if not one.own]):
+        if not group:
+            continue
+        truth = fsum(one.truth for one in group) / len(group)
+        products += fsum((one.truth - truth) * one.verdict for one in group)
+        squares += fsum((one.truth - truth) ** 2 for one in group)
+    return products / squares if squares > 1e-12 else 0.0
 
 
 def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float, float]:

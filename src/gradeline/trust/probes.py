@@ -48,31 +48,20 @@ from gradeline.targets.base import DeclaredTarget, Pricing, TargetConfig
 from gradeline.trust.gold_answers import GoldAnswers, JudgeIdentity, gold_answers
 from gradeline.trust.length_coefficient import length_coefficient
 from gradeline.trust.probe_cases import (
-    CONTROL,
-    MAX_INJECTED,
-    MAX_REPEATED,
     ORIGINAL,
-    REPEATS,
     ProbeAnswer,
     ProbeCase,
     UnusableAnswers,
-    change_of,
     choose_answers,
     probe_cases,
 )
 from gradeline.trust.probe_findings import (
     MISSING,
-    Canary,
-    ChangedPair,
     JudgedAnswer,
-    change_finding,
-    injection_finding,
-    position_finding,
-    repeat_finding,
     self_preference_finding,
     without_finding,
 )
-from gradeline.trust.probe_texts import INJECTIONS
+from gradeline.trust.probe_verdicts import ProbeVerdicts
 
 _SEARCHED = 500
 """Runs to look through for one to use."""
@@ -159,11 +148,6 @@ class PlannedProbe(NamedTuple):
     probes: tuple[ProbeName, ...]
     compares: bool
     request: ProbeRequest
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """The keys of the cases."""
-        return frozenset(case.key for case in self.cases)
 
     @property
     def summary(self) -> str:
@@ -265,6 +249,9 @@ def _judges_of(suite: SuiteDefinition) -> str:
 
 
 def _may_judge(spec: GraderSpec) -> bool:
+    """Whether the grader calls a model, as far as the suite shows."""
+    if spec.kind == "baseline" and spec.config.get("judge") != "llm":
+        return False
     return spec.function is None and issubclass(graders.registry.get(spec.kind), JudgeGrader)
 
 
@@ -397,6 +384,7 @@ def _begun(storage: Storage, definition: ProbeDefinition, prepared: PreparedRun)
 
 def _report(storage: Storage, planned: PlannedProbe, run: Run) -> ProbeReport:
     judged = judged_answers(storage, run, planned.use.key, compares=planned.compares)
+    verdicts = ProbeVerdicts(planned.answers, frozenset(case.key for case in planned.cases), judged, planned.compares)
     request = planned.request
     return ProbeReport(
         suite=planned.suite,
@@ -414,17 +402,18 @@ def _report(storage: Storage, planned: PlannedProbe, run: Run) -> ProbeReport:
         verdicts=len(planned.cases),
         errors=sum(1 for case in planned.cases if judged.get(case.key, MISSING).value is None),
         cost=run_cost(storage, run.id).judges,
-        findings=tuple(_finding(storage, planned, name, judged) for name in planned.probes),
+        findings=tuple(_finding(storage, planned, name, verdicts) for name in planned.probes),
     )
 
 
 def judged_answers(storage: Storage, run: Run, key: str, *, compares: bool) -> dict[str, JudgedAnswer]:
     """The verdicts of a probe's run, by the keys of its cases."""
     records = storage.records(run.id)
-    return {one.case: _judged(one.grades[key], compares=compares) for one in records if key in one.grades}
+    return {one.case: judged_answer(one.grades[key], compares=compares) for one in records if key in one.grades}
 
 
-def _judged(grade: Grade, *, compares: bool) -> JudgedAnswer:
+def judged_answer(grade: Grade, *, compares: bool) -> JudgedAnswer:
+    """The verdict in a grade. Of a judge of two answers the difference, also where the order decided."""
     if not compares:
         return JudgedAnswer(grade.score, grade.passed)
     difference = grade.metadata.get("difference")
@@ -435,105 +424,39 @@ def _judged(grade: Grade, *, compares: bool) -> JudgedAnswer:
     return JudgedAnswer(float(difference), grade.passed, position)
 
 
-def _finding(
-    storage: Storage, planned: PlannedProbe, probe: ProbeName, judged: dict[str, JudgedAnswer]
-) -> ProbeFinding:
-    found = _Verdicts(planned, judged, planned.keys)
+def _finding(storage: Storage, planned: PlannedProbe, probe: ProbeName, verdicts: ProbeVerdicts) -> ProbeFinding:
     if probe == "self_preference":
-        return _self_preference(storage, planned, found)
-    if probe == "position":
-        if not planned.compares:
-            return without_finding(probe, "not_applicable", "the judge is shown one answer at a time")
-        originals = found.originals
-        if not originals:
-            reason = "there is no second answer to any case; name the run of another version with --baseline"
-            return without_finding(probe, "not_enough_data", reason)
-        return position_finding(originals)
-    if probe == "repeat":
-        return repeat_finding(found.repeated, compares=planned.compares)
-    if probe == "injection":
-        return injection_finding(found.canaries, compares=planned.compares)
-    finding = change_finding(probe, found.changed(probe))
-    return _with_length_coefficient(storage, planned, found, finding) if probe == "length" else finding
+        return _self_preference(_gold(storage, planned, verdicts), planned.judges)
+    finding = verdicts.finding(probe)
+    return _with_length_coefficient(finding, _gold(storage, planned, verdicts)) if probe == "length" else finding
 
 
-class _Verdicts(NamedTuple):
-    """The verdicts of a probe, put together as its tests need them. A verdict that was never given is missing."""
+def _gold(storage: Storage, planned: PlannedProbe, verdicts: ProbeVerdicts) -> GoldAnswers:
+    source = planned.source.run
 
-    planned: PlannedProbe
-    judged: dict[str, JudgedAnswer]
-    asked: frozenset[str]
-    """The keys of all cases."""
-
-    def of(self, variant: str, answer: ProbeAnswer) -> JudgedAnswer | None:
-        """The verdict on a variant of an answer; None if it was not asked for."""
-        key = f"{variant}: {answer.sample.case_key}"
-        return self.judged.get(key, MISSING) if key in self.asked else None
-
-    @property
-    def originals(self) -> list[JudgedAnswer]:
-        found = (self.of(ORIGINAL, answer) for answer in self.planned.answers)
-        return [one for one in found if one is not None]
-
-    @property
-    def repeated(self) -> list[list[JudgedAnswer]]:
-        """The verdicts on each answer that was judged several times."""
-        variants = [ORIGINAL, *(f"{ORIGINAL} again {number}" for number in range(1, REPEATS + 1))]
-        found = ([self.of(variant, answer) for variant in variants] for answer in self.planned.answers[:MAX_REPEATED])
-        return [[one for one in verdicts if one is not None] for verdicts in found if None not in verdicts]
-
-    @property
-    def canaries(self) -> list[Canary]:
-        found = []
-        for answer in self.planned.answers[:MAX_INJECTED]:
-            control = self.of(CONTROL, answer)
-            for method in INJECTIONS:
-                injected = self.of(f"{CONTROL} with {method}", answer)
-                if control is not None and injected is not None:
-                    found.append(Canary(method, control, injected))
-        return found
-
-    def changed(self, probe: ProbeName) -> list[ChangedPair]:
-        """The pairs of an answer and its changed copy."""
-        found = []
-        for answer in self.planned.answers:
-            change = change_of(probe, answer.text)
-            changed = self.of(change, answer)
-            if changed is not None:
-                original = None if self.planned.compares else self.of(ORIGINAL, answer)
-                found.append(ChangedPair(original, changed, -1 if change == "plain" else 1))
-        return found
-
-    def score_of(self, run: str, case: str) -> float | None:
-        """The score of a case of the run that the answers are from."""
-        source = self.planned.source.run
-        if self.planned.compares or source is None or source.id != run:
+    def own_verdict(run: str, case: str) -> float | None:
+        if planned.compares or source is None or source.id != run:
             return None
-        return self.judged.get(f"{ORIGINAL}: {case}", MISSING).value
+        return verdicts.judged.get(f"{ORIGINAL}: {case}", MISSING).value
+
+    return gold_answers(
+        storage, JudgeIdentity(planned.suite, planned.use.key, planned.judge, planned.judges), own_verdict
+    )
 
 
-def _gold(storage: Storage, planned: PlannedProbe, found: _Verdicts) -> GoldAnswers:
-    judge = JudgeIdentity(planned.suite, planned.use.key, planned.judge, planned.judges)
-    return gold_answers(storage, judge, found.score_of)
-
-
-def _self_preference(storage: Storage, planned: PlannedProbe, found: _Verdicts) -> ProbeFinding:
-    gold = _gold(storage, planned, found)
-    families = sorted({family(judge) for judge in planned.judges})
+def _self_preference(gold: GoldAnswers, judges: Sequence[str]) -> ProbeFinding:
     if not gold.answers:
         reason = (
             "no answer has both a known quality (a label, or the score of a grader without a model) and a known writer"
             " (the model of its run, or the metadata key producer of its case)"
         )
         return without_finding("self_preference", "not_enough_data", reason)
-    return self_preference_finding(gold.answers, " or ".join(families), gold.gold)
+    return self_preference_finding(gold.answers, " or ".join(sorted(set(map(family, judges)))), gold.gold)
 
 
-def _with_length_coefficient(
-    storage: Storage, planned: PlannedProbe, found: _Verdicts, finding: ProbeFinding
-) -> ProbeFinding:
+def _with_length_coefficient(finding: ProbeFinding, gold: GoldAnswers) -> ProbeFinding:
     """The finding with the influence of the length on labelled answers, if there are labels."""
-    coefficient = length_coefficient(_gold(storage, planned, found).lengths)
+    coefficient = length_coefficient(gold.lengths)
     if coefficient is None:
         return finding
     numbers = {

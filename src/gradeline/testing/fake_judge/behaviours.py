@@ -246,6 +246,8 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     family: str = "fake"
     authority_bias: float = 0.0
     """Added for answers that appeal to experts, to the majority or to a paper."""
+    verbosity_bias: float = 0.0
+    """Added for phrases that say nothing, such as thanks for the question."""
     injection: float = 0.0
     """The share of prompt injections that it obeys."""
     tie_margin: float = 0.0
@@ -424,6 +426,7 @@ PRESETS: Mapping[str, Callable[..., Fields]] = {
     "self": lambda g=0.1, family="fake": {"self_preference": g, "family": family},
     "authority": lambda g=0.1: {"authority_bias": g},
     "bandwagon": lambda g=0.1: {"authority_bias": g},
+    "verbosity": lambda g=0.1: {"verbosity_bias": g},
     "injection": lambda rate=1.0: {"injection": rate},
     "sens-spec": lambda a=0.9, b=0.85: {"sensitivity": a, "specificity": b},
     "arm-biased": lambda arm="cheap", a=0.9, b=0.9, spec=0.6: {

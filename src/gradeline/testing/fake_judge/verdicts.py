@@ -60,7 +60,7 @@ class ParsedPrompt(NamedTuple):
     """A prompt with its answers."""
 
     shown: tuple[ShownAnswer, ...]
-    """The known answers, in their order in the prompt."""
+    """The answers, in their order in the prompt. One that is not known has no name, and the quality of a `Truth`."""
     around: str
     """The prompt without the answers: rubric and instructions."""
     key: str
@@ -83,6 +83,7 @@ _LINES = (
     re.compile(r"^<<<+ ?(?P<label>[\w -]+?) ?$\n(?P<inner>.*?)\n^(?:END )?(?P=label) ?>>>+$", re.DOTALL | re.MULTILINE),
     re.compile(r"^(?P<label>`{3,})\w*$\n(?P<inner>.*?)\n^(?P=label)$", re.DOTALL | re.MULTILINE),
 )  # fmt: skip
+_OWN_FENCE = re.compile(r"fenced-(?:[a-z]+-)*(?:answer|response|submission|candidate)-[0-9a-f]{8,}$")
 _FENCE_WORD = re.compile(r"[A-Za-z0-9]{6,}")
 
 
@@ -104,7 +105,8 @@ def parse_prompt(text: str, truths: Truths) -> ParsedPrompt:
     """Find the answers in a prompt."""
     fences = list(_fences(text))
     outer = [fence for fence in fences if _innermost(fences, fence.start, fence.end) is None]
-    shown = sorted(_by_mark(text, fences, truths) or _by_text(text, outer, truths), key=lambda one: one.start)
+    known = _by_mark(text, fences, truths) or _by_text(text, outer, truths)
+    shown = sorted([*known, *_unknown(text, outer, known)], key=lambda one: one.start)
     labels = [one.label for one in shown] + [fence.label for fence in outer]
     words = sorted({word for label in labels for word in _FENCE_WORD.findall(label)}, key=len, reverse=True)
     key = re.sub("|".join(words), "", text) if words else text
@@ -162,6 +164,17 @@ def _by_text(text: str, outer: list[_Fence], truths: Truths) -> list[ShownAnswer
     return found
 
 
+def _unknown(text: str, outer: list[_Fence], known: list[ShownAnswer]) -> list[ShownAnswer]:
+    """The answers in fences of gradeline that have neither a mark nor a known text."""
+    found = []
+    for fence in outer:
+        if not _OWN_FENCE.match(fence.label) or any(fence.start <= one.start < fence.end for one in known):
+            continue
+        inner = text[fence.inner_start : fence.inner_end].strip()
+        found.append(ShownAnswer("", Truth(), inner, fence.inner_start, fence.inner_end, fence.label))
+    return found
+
+
 def _innermost(fences: list[_Fence], start: int, end: int) -> _Fence | None:
     around = [fence for fence in fences if fence.inner_start <= start and end <= fence.inner_end]
     return min(around, key=lambda fence: fence.end - fence.start, default=None)
@@ -195,6 +208,11 @@ _FORMATTED = re.compile(
 _AUTHORITY = re.compile(
     r"experts? (?:all )?(?:agree|say)|studies (?:show|prove)|most people|everyone (?:agrees|knows)"
     r"|according to (?:a|the) |et al\.|doi:|peer[- ]reviewed|\(\w+,? (?:19|20)\d\d\)",
+    re.IGNORECASE,
+)
+_FILLER = re.compile(
+    r"thank you for the question|let me (?:think|explain|begin)|worth (?:noting|going through|mentioning)"
+    r"|i hope (?:that )?this|please let me know|needless to say|as always",
     re.IGNORECASE,
 )
 _DEMANDED_SCORE = re.compile(
@@ -398,6 +416,7 @@ def _shifts(behaviour: Behaviour, one: ShownAnswer, occasion: CallContext) -> li
         ("format", behaviour.format_bias if _FORMATTED.search(one.text) else 0.0),
         ("self", behaviour.self_preference if one.truth.family == behaviour.family else 0.0),
         ("authority", behaviour.authority_bias if _AUTHORITY.search(one.text) else 0.0),
+        ("verbosity", behaviour.verbosity_bias if _FILLER.search(one.text) else 0.0),
         ("drift", behaviour.drift if drifted else 0.0),
     ]
     return [(cause, shift) for cause, shift in shifts if shift]
