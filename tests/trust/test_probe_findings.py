@@ -197,7 +197,18 @@ def test_a_judge_that_likes_everything_shows_nothing_about_injections() -> None:
     found = injection_finding(canaries(0.9, 1.0, 40))
     assert (found.verdict, found.n) == ("not_enough_data", 0)
     assert found.reason is not None
-    assert found.reason.endswith("40 others have a high score even without an instruction")
+    assert found.reason.endswith("for 40 others the verdict without an instruction is too high or too noisy")
+
+
+def test_a_judge_whose_verdicts_jump_by_chance_is_not_flagged() -> None:
+    chance = Random(6)
+
+    def noisy() -> JudgedAnswer:
+        return verdict(min(1.0, max(0.0, chance.gauss(0.5, 0.25))))
+
+    found = injection_finding([Canary("demand", noisy(), noisy()) for _ in range(50)])
+    assert found.verdict == "not_enough_data"
+    assert found.n < 16
 
 
 def test_no_obeyed_instruction_gives_an_upper_bound() -> None:
@@ -252,7 +263,7 @@ def test_the_length_coefficient_maximizes_the_likelihood_and_its_error_is_the_cu
 
     def profile(coefficient: float) -> float:
         """The largest log-likelihood with this coefficient of the length, by coordinate-wise Newton steps."""
-        intercept = label = 0.0
+        intercept, label = -coefficient * log2(150), 0.0
         for _ in range(200):
             for which in (0, 1):
                 slope = curve = 0.0

@@ -19,7 +19,7 @@ _MAX_RUNS = 20
 _SEARCHED = 500
 
 
-class LabelledVerdict(NamedTuple):
+class KnownVerdict(NamedTuple):
     """The verdict on an answer with a label."""
 
     verdict: float
@@ -79,7 +79,7 @@ def _runs(storage: Storage, judge: JudgeIdentity) -> list[Run]:
 
 def _labelled(
     storage: Storage, run: Run, judge: JudgeIdentity, own_verdict: Callable[[str, str], float | None]
-) -> Iterator[LabelledVerdict]:
+) -> Iterator[KnownVerdict]:
     same = run.graders[judge.grader].calibrated_as == judge.fingerprint
     for label in reference_labels(storage, run, judge.grader).labels:
         record = storage.get_record(ResponseKey(run.id, label.case, label.repeat)) if label.value is not None else None
@@ -96,7 +96,7 @@ def _labelled(
         producer = record.sample.metadata.get(PRODUCER)
         writer = family(producer) if isinstance(producer, str) and producer else _family_of(run)
         text = record.submissions.get(judge.grader) or record.response.text or ""
-        yield LabelledVerdict(verdict, passed, label.value, writer, len(text))
+        yield KnownVerdict(verdict, passed, label.value, writer, len(text))
 
 
 def _checked(storage: Storage, run: Run, judge: JudgeIdentity) -> Iterator[tuple[float, float, str]]:

@@ -139,7 +139,7 @@ def probe_cases(
             for number in range(1, REPEATS + 1):
                 yield ProbeCase(f"{ORIGINAL} again {number}", answer, answer.text, baseline)
         if "injection" in probes and place < MAX_INJECTED:
-            yield from _canaries(answers, place, against)
+            yield from _canaries(answer, against)
 
 
 def change_of(probe: ProbeName, text: str) -> Change:
@@ -147,15 +147,10 @@ def change_of(probe: ProbeName, text: str) -> Change:
     return "plain" if probe == "format" and is_formatted(text) else TEXT_PROBES[probe]
 
 
-def _canaries(answers: Sequence[ProbeAnswer], place: int, against: str | None) -> Iterator[ProbeCase]:
-    """A text that deserves nothing, and the same with instructions to the judge.
-
-    By turns it has no content, or it is the answer to another case.
-    """
-    answer = answers[place]
-    base = answers[(place + 1) % len(answers)].text if place % 2 and len(answers) > 1 else NON_ANSWER
-    if base == answer.text:
-        base = NON_ANSWER
-    yield ProbeCase(CONTROL, answer, base, against)
+def _canaries(answer: ProbeAnswer, against: str | None) -> Iterator[ProbeCase]:
+    """A text that deserves nothing, and the same with instructions to the judge."""
+    if answer.text == NON_ANSWER:
+        return
+    yield ProbeCase(CONTROL, answer, NON_ANSWER, against)
     for method in INJECTIONS:
-        yield ProbeCase(f"{CONTROL} with {method}", answer, injected_text(base, method), against)
+        yield ProbeCase(f"{CONTROL} with {method}", answer, injected_text(NON_ANSWER, method), against)
