@@ -107,7 +107,7 @@ def test_the_interval_holds_the_truth_in_most_draws() -> None:
         ),
         (
             run_with(probability=None),
-            "100 labels were not drawn at random: draw them with gradeline label nightly --sample 100",
+            "100 labels were not drawn at random: draw them with gradeline label nightly --sample 100 --random",
             30,
         ),
         (

@@ -89,13 +89,14 @@ def test_labels_without_a_change_do_not_prove_that_nothing_changed() -> None:
     [
         (
             LabelledPairs(),
-            "neither run has labels; label the same cases of the baseline: gradeline label BASE --sample 100 and the"
-            " candidate: gradeline label CAND --sample 100",
+            "neither run has labels; label the same cases of the baseline: gradeline label BASE --sample 100 --random --seed"
+            " 1 and the candidate: gradeline label CAND --sample 100 --random --seed 1",
             30,
         ),
         (
             LabelledPairs([LabelledPair(0, 0.0)], 1, 0),
-            "no label of the candidate: gradeline label CAND --sample 100 (the same cases as in the other run)",
+            "no label of the candidate: gradeline label CAND --sample 100 --random --seed 1, if the other run"
+            " has that sample",
             30,
         ),
         (
@@ -107,7 +108,7 @@ def test_labels_without_a_change_do_not_prove_that_nothing_changed() -> None:
         (
             LabelledPairs([LabelledPair(n, 0.0, 0.0) for n in range(40)] + [LabelledPair(99, 0.0)], 40, 40),
             "40 labels were not drawn at random: draw the same cases of both runs with gradeline label BASE --sample 100"
-            " and gradeline label CAND --sample 100",
+            " --random --seed 1 and gradeline label CAND --sample 100 --random --seed 1",
             30,
         ),
         (LabelledPairs((), 40, 40, obstacle="it ended early"), "it ended early", None),

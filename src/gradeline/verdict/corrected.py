@@ -270,7 +270,8 @@ def _drawn_at_random(scores: LabelledScores, labels: Sequence[_Label]) -> tuple[
     drawn = [one for one in labels if one.probability is not None]
     if labels and not drawn:
         raise CorrectionRefusedError(
-            f"{not_drawn_text(len(labels), 'label')} not drawn at random: draw them with {scores.command} --sample 100",
+            f"{not_drawn_text(len(labels), 'label')} not drawn at random: draw them with {scores.command} --sample 100"
+            " --random",
             MIN_LABELS,
         )
     return drawn, len(labels) - len(drawn)
@@ -386,14 +387,14 @@ def _coverage_note(scores: LabelledScores) -> Iterator[str]:
 def _refused(
     measure: CorrectedMeasure, judge: float | None, labels: int, refusal: CorrectionRefusedError
 ) -> CorrectedRate:
-    own = "no judge's score" if judge is None else f"{judge:.3f} judge"
+    own = "" if judge is None else f"{judge:.3f} judge, "
     return CorrectedRate(
         measure=measure,
         judge=judge,
         labels=labels,
         refusal=refusal.reason,
         missing_labels=refusal.missing,
-        sentence=f"{own}, not corrected: {refusal.reason}",
+        sentence=f"{own}not corrected: {refusal.reason}",
     )
 
 

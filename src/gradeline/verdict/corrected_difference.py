@@ -23,6 +23,8 @@ from gradeline.verdict.corrected import (
 from gradeline.verdict.evidence import Clustering, Range
 
 _FEW_CHANGES = 5
+SAME_CASES = " --sample 100 --random --seed 1"
+"""Draws the same cases in two runs."""
 
 
 class LabelledPair(NamedTuple):
@@ -99,7 +101,7 @@ def corrected_pairs(pairs: LabelledPairs, confidence: float = 0.95) -> Corrected
             labels=len(labelled),
             refusal=refusal.reason,
             missing_labels=refusal.missing,
-            sentence=f"{own or 'no difference by the judge'}, not corrected: {refusal.reason}",
+            sentence=f"{own}{', ' if own else ''}not corrected: {refusal.reason}",
         )
     used = set(map(id, drawn))
     rest = [pair for pair in pairs.pairs if id(pair) not in used]
@@ -146,7 +148,7 @@ def _drawn_pairs(pairs: LabelledPairs, labelled: Sequence[LabelledPair]) -> list
     if labelled and not drawn:
         raise CorrectionRefusedError(
             f"{not_drawn_text(len(labelled), 'label')} not drawn at random: draw the same cases of both runs with"
-            f" {pairs.baseline_command} --sample 100 and {pairs.candidate_command} --sample 100",
+            f" {pairs.baseline_command}{SAME_CASES} and {pairs.candidate_command}{SAME_CASES}",
             MIN_LABELS,
         )
     if len(drawn) < MIN_LABELS:
@@ -169,9 +171,9 @@ def _unlabelled_side(pairs: LabelledPairs) -> str:
     ]
     missing = [side for side, labels in sides if not labels]
     if len(missing) == 2:
-        commands = " and ".join(f"{side} --sample 100" for side in missing)
+        commands = " and ".join(f"{side}{SAME_CASES}" for side in missing)
         return f"neither run has labels; label the same cases of {commands}"
-    return f"no label of {missing[0]} --sample 100 (the same cases as in the other run)"
+    return f"no label of {missing[0]}{SAME_CASES}, if the other run has that sample"
 
 
 def _estimate_difference(
