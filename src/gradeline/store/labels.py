@@ -182,6 +182,20 @@ def label_history(read: Query, run: str, case: str, repeat: int) -> list[ChangeR
     return [ChangeRow(*row)._replace(withdrawn=bool(row[7])) for row in rows]
 
 
+def history_of_run(read: Query, run: str) -> list[tuple[LabelRow, bool]]:
+    """All changes to the labels of a run, oldest first, and whether each is a withdrawal."""
+    rows = read(f"SELECT {_WRITTEN}, n, withdrawn FROM labels WHERE run = ? ORDER BY n", run)  # noqa: S608 - constants
+    return [(LabelRow(*row[:-1])._replace(comment=row[6] or ""), bool(row[-1])) for row in rows]
+
+
+def questions_of_run(read: Query, run: str) -> list[str]:
+    """The questions about a run that have labels or a sample."""
+    rows = read(
+        "SELECT question FROM labels WHERE run = ? UNION SELECT question FROM label_draws WHERE run = ?", run, run
+    )
+    return sorted(question for (question,) in rows)
+
+
 def has_labels(read: Query, run: str) -> bool:
     """Whether anyone has ever labelled a result of the run."""
     return bool(read("SELECT 1 FROM labels WHERE run = ? LIMIT 1", run))
@@ -230,33 +244,73 @@ def current_labels(read: Query, runs: Sequence[str], question: str | None = None
     return [row for row in found if latest[row.case, row.repeat, row.question, row.rater, row.role] == row.n]
 
 
+class LabelledCase(NamedTuple):
+    """A case with labels."""
+
+    position: int
+    tags: tuple[str, ...]
+
+
+class FreshLabels(NamedTuple):
+    """The current labels of the responses that a run has now."""
+
+    labels: list[LabelRow]
+    """In the order in which they were stored."""
+    replaced: list[LabelRow]
+    """Labels of responses that were replaced since."""
+    cases: dict[str, LabelledCase]
+
+    @property
+    def stale(self) -> set[tuple[str, int]]:
+        """Case and repeat of results whose labels are all about a replaced response."""
+        return {(row.case, row.repeat) for row in self.replaced} - self.by_result().keys()
+
+    def by_result(self) -> dict[tuple[str, int], list[LabelRow]]:
+        """The labels by case and repeat."""
+        found: dict[tuple[str, int], list[LabelRow]] = {}
+        for row in self.labels:
+            found.setdefault((row.case, row.repeat), []).append(row)
+        return found
+
+
+def fresh_labels(storage: Storage, run: Run, question: str | None = None) -> FreshLabels:
+    """The labels of a run and of the runs that it regrades, of one question or of all."""
+    if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
+        return FreshLabels([], [], {})
+    read = storage.database.read
+    runs = response_chain(read, run.id)
+    rows = current_labels(read, runs, question)
+    cases, digests = _labelled_results(read, runs[-1], {row.case for row in rows})
+    fresh = [row for row in rows if row.response_digest == digests.get((row.case, row.repeat))]
+    replaced = [row for row in rows if row.response_digest != digests.get((row.case, row.repeat))]
+    return FreshLabels(fresh, replaced, cases)
+
+
+def draws_of_responses(storage: Storage, run: Run, question: str) -> list[LabelDraw]:
+    """The results drawn for labelling in a run and in the runs that it regrades."""
+    if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
+        return []
+    read = storage.database.read
+    return [draw for one in response_chain(read, run.id) for draw in draws_of_run(read, one, question)]
+
+
 def reference_labels(storage: Storage, run: Run, question: str) -> ReferenceLabels:
     """What people say about the results of a run: one label per result, by the position of its case.
 
     Labels of the runs that this one regrades count too. The probabilities are those of all samples together.
     """
-    if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
-        return ReferenceLabels([])
-    read = storage.database.read
-    runs = response_chain(read, run.id)
-    rows = current_labels(read, runs, question)
-    if not rows:
-        return ReferenceLabels([])
-    results = _labelled_results(read, runs[-1], {row.case for row in rows})
-    fresh = [row for row in rows if row.response_digest == results.digests.get((row.case, row.repeat))]
-    by_result: dict[tuple[str, int], list[LabelRow]] = {}
-    for row in fresh:
-        by_result.setdefault((row.case, row.repeat), []).append(row)
+    fresh = fresh_labels(storage, run, question)
+    by_result, cases = fresh.by_result(), fresh.cases
     grader = run.graders.get(question)
     threshold = PASS_SCORE if grader is None or grader.pass_threshold is None else grader.pass_threshold
     combined = [reference_label(labels, threshold) for labels in by_result.values()]
-    found = [one._replace(tags=results.cases[one.case].tags) for one in combined if one is not None]
-    draws = [draw for one in runs for draw in draws_of_run(read, one, question)]
-    known = probabilities(draws, fresh, {(one.case, one.repeat) for one in found})
-    found = [one._replace(probability=known.get((one.case, one.repeat), one.probability)) for one in found]
-    found.sort(key=lambda one: (results.cases[one.case].position, one.case, one.repeat))
-    stale = len({(row.case, row.repeat) for row in rows} - by_result.keys())
-    return ReferenceLabels(found, unresolved=len(by_result) - len(found), stale=stale)
+    found = [one._replace(tags=cases[one.case].tags) for one in combined if one is not None]
+    if found:
+        draws = draws_of_responses(storage, run, question)
+        known = probabilities(draws, fresh.labels, {(one.case, one.repeat) for one in found})
+        found = [one._replace(probability=known.get((one.case, one.repeat), one.probability)) for one in found]
+    found.sort(key=lambda one: (cases[one.case].position, one.case, one.repeat))
+    return ReferenceLabels(found, unresolved=len(by_result) - len(found), stale=len(fresh.stale))
 
 
 def probabilities(
@@ -287,29 +341,21 @@ def probabilities(
     return {key: min(len(counted) / draw.population, 1.0) for key, draw in counted.items()}
 
 
-class _LabelledCase(NamedTuple):
-    position: int
-    tags: tuple[str, ...]
-
-
-class _LabelledResults(NamedTuple):
-    cases: dict[str, _LabelledCase]
-    digests: dict[tuple[str, int], str]
-    """Digest of each response by case and repeat."""
-
-
-def _labelled_results(read: Query, run: str, cases: Set[str]) -> _LabelledResults:
-    found = _LabelledResults({}, {})
-    ordered = sorted(cases)
+def _labelled_results(
+    read: Query, run: str, labelled: Set[str]
+) -> tuple[dict[str, LabelledCase], dict[tuple[str, int], str]]:
+    """The labelled cases, and the digest of each of their responses by case and repeat."""
+    cases: dict[str, LabelledCase] = {}
+    digests: dict[tuple[str, int], str] = {}
+    ordered = sorted(labelled)
     for start in range(0, len(ordered), _CASES_AT_ONCE):
         batch = ordered[start : start + _CASES_AT_ONCE]
-        places = ", ".join("?" * len(batch))
-        where = f"WHERE run = ? AND case_key IN ({places})"
+        where = f"WHERE run = ? AND case_key IN ({', '.join('?' * len(batch))})"
         for case, position, sample in read(f"SELECT case_key, position, sample FROM samples {where}", run, *batch):  # noqa: S608 - placeholders
-            found.cases[case] = _LabelledCase(position, tuple(from_json(Sample, sample).tags))
+            cases[case] = LabelledCase(position, tuple(from_json(Sample, sample).tags))
         for case, repeat, response in read(f"SELECT case_key, repeat, response FROM responses {where}", run, *batch):  # noqa: S608 - placeholders
-            found.digests[case, repeat] = digest_of(to_json(from_json(Response, response)))
-    return found
+            digests[case, repeat] = digest_of(to_json(from_json(Response, response)))
+    return cases, digests
 
 
 def _labels(rows: Sequence[Row]) -> list[LabelRow]:
