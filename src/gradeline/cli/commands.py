@@ -34,6 +34,7 @@ COMMANDS = {
     "list": "gradeline.cli.show:list_runs",
     "show": "gradeline.cli.show:show",
     "export": "gradeline.cli.export:export",
+    "label": "gradeline.cli.label:label",
     "calibrate": "gradeline.cli.calibrate:calibrate",
     "ledger": "gradeline.cli.ledger:ledger",
     "view": "gradeline.cli.serve:view",

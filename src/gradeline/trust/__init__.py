@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from gradeline.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from gradeline.model.label import ReferenceLabel, ReferenceLabels
     from gradeline.model.route import RouteChoice
+    from gradeline.store.labels import reference_labels
+    from gradeline.trust.label_files import export_labels
+    from gradeline.trust.label_import import LabelImport, import_labels
+    from gradeline.trust.label_samples import LabelSample, draw_sample
+    from gradeline.trust.label_status import LabelStatus, label_status
     from gradeline.trust.off_policy import LoggedReward, PolicyValue, evaluate_policy
     from gradeline.trust.policy import ArmEvidence, PolicyRules
     from gradeline.trust.router import JudgeRates, RouteJudge, Router
@@ -18,25 +24,45 @@ if TYPE_CHECKING:
 __all__ = [
     "ArmEvidence",
     "JudgeRates",
+    "LabelImport",
+    "LabelSample",
+    "LabelStatus",
     "LoggedReward",
     "PolicyRules",
     "PolicyValue",
+    "ReferenceLabel",
+    "ReferenceLabels",
     "RouteChoice",
     "RouteJudge",
     "Router",
+    "draw_sample",
     "evaluate_policy",
+    "export_labels",
+    "import_labels",
+    "label_status",
+    "reference_labels",
 ]
 
 _HOMES = {
     "ArmEvidence": "gradeline.trust.policy",
     "JudgeRates": "gradeline.trust.router",
+    "LabelImport": "gradeline.trust.label_import",
+    "LabelSample": "gradeline.trust.label_samples",
+    "LabelStatus": "gradeline.trust.label_status",
     "LoggedReward": "gradeline.trust.off_policy",
     "PolicyRules": "gradeline.trust.policy",
     "PolicyValue": "gradeline.trust.off_policy",
+    "ReferenceLabel": "gradeline.model.label",
+    "ReferenceLabels": "gradeline.model.label",
     "RouteChoice": "gradeline.model.route",
     "RouteJudge": "gradeline.trust.router",
     "Router": "gradeline.trust.router",
+    "draw_sample": "gradeline.trust.label_samples",
     "evaluate_policy": "gradeline.trust.off_policy",
+    "export_labels": "gradeline.trust.label_files",
+    "import_labels": "gradeline.trust.label_import",
+    "label_status": "gradeline.trust.label_status",
+    "reference_labels": "gradeline.store.labels",
 }
 
 __getattr__, __dir__ = lazy_exports(globals(), _HOMES)

@@ -119,7 +119,7 @@ class _Reading:
     def __init__(self, storage: Storage, run: Run, rater: str, question: str | None, new_question: str | None) -> None:
         self._storage, self._run = storage, run
         self._rater, self._question = rater, new_question or question
-        self._questions = {*run.graders, *([] if new_question is None else [new_question]), *_asked(storage, run)}
+        self._questions = {*run.graders, *([] if new_question is None else [new_question]), *questions_of(storage, run)}
         self._problems: list[tuple[int, str]] = []
         self._draws: dict[str, dict[tuple[str, int, str], LabelDraw]] = {}
         self.unlabelled = 0
@@ -347,12 +347,12 @@ def _store(storage: Storage, run: Run, rows: Sequence[LabelRow]) -> None:
     database.transact(work)
 
 
-def _asked(storage: Storage, run: Run) -> list[str]:
-    """The questions that were labelled or drawn before."""
+def questions_of(storage: Storage, run: Run) -> list[str]:
+    """The questions about a run that have labels or a sample."""
     if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
         return []
     read = storage.database.read
-    return [name for one in response_chain(read, run.id) for name in questions_of_run(read, one)]
+    return sorted({name for one in response_chain(read, run.id) for name in questions_of_run(read, one)})
 
 
 def _case_keys(storage: Storage, run: Run) -> list[str]:

@@ -101,8 +101,8 @@ def _stratified(candidates: Sequence[Candidate], size: int, seed: int, sizes: Ma
     for stratum, share in shares.items():
         members = sorted((one for one in candidates if one.stratum == stratum), key=lambda one: _place(seed, one))
         chosen += members[:share]
-    # labelled in a random order, so that a sample that is only begun has results of every stratum
-    return sorted(chosen, key=lambda one: _place(seed, one))
+    # in another random order than that of drawing, so that a sample that is only begun has results of every stratum
+    return sorted(chosen, key=lambda one: _place(seed, one, "order"))
 
 
 def allocate(size: int, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -122,5 +122,5 @@ def allocate(size: int, sizes: Mapping[str, int]) -> dict[str, int]:
 _VERDICTS = ("pass", "fail")
 
 
-def _place(seed: int, one: Candidate) -> bytes:
-    return blake2b(f"{seed}\0{one.repeat}\0{one.case}".encode(), digest_size=16).digest()
+def _place(seed: int, one: Candidate, purpose: str = "draw") -> bytes:
+    return blake2b(f"{purpose}\0{seed}\0{one.repeat}\0{one.case}".encode(), digest_size=16).digest()
