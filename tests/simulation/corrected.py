@@ -15,17 +15,17 @@ import judged_sets
 from judged_sets import SIX_OF_LLMBAR, Item, Sets
 from measured import Row, at_least, at_most, monte_carlo_error
 
+from gradeline.model.calibration import Calibration
 from gradeline.stats import (
-    Confusion,
     Corrected,
     Interval,
-    confusion,
     corrected_difference,
     corrected_mean,
-    kappa_lower_bound,
     mean_interval,
     score_interval,
 )
+from gradeline.trust.calibration import CalibratedJudge, JudgeCandidate, JudgedResults, best_judge, calibrate
+from gradeline.trust.judged_label import JudgedLabel
 
 COVERAGE = 0.92
 WIDTH = 0.75
@@ -49,7 +49,13 @@ def figures(full: bool = False) -> list[Row]:
     draws = 400 if full else 40
     found = gate(2_000 if full else 200)
     if judged_sets.present():
-        found += [*rates(draws, full), *pairs(draws, full), *of_real_judges(draws), *best_of(draws)]
+        found += [
+            *rates(draws, full),
+            *by_verdict(draws, full),
+            *pairs(draws, full),
+            *of_real_judges(draws),
+            *best_of(draws),
+        ]
     return [*found, *rare_errors(draws)]
 
 
@@ -98,6 +104,38 @@ def rates(draws: int, full: bool) -> list[Row]:
     return found
 
 
+def by_verdict(draws: int, full: bool) -> list[Row]:
+    """The rate where half of 100 labels are drawn within each verdict of the judge."""
+    collections = {
+        "arena": judged_sets.arena(),
+        "devai": judged_sets.devai(),
+        "evouna, inclusion": judged_sets.evouna(),
+        "llmbar": {judge: items for judge, items in judged_sets.llmbar().items() if judge in SIX_OF_LLMBAR},
+    }
+    found = []
+    for name, sets in collections.items():
+        chosen = list(sets.values()) if full else list(sets.values())[-2:]
+        covered = [_covered_by_verdict(items, draws) for items in chosen]
+        title = f"rate, {name} ({len(chosen)} sets), 100 labels drawn by verdict: lowest coverage"
+        found.append(at_least(title, min(covered), COVERAGE, _slack(COVERAGE, draws)))
+    return found
+
+
+def _covered_by_verdict(items: Sequence[Item], draws: int) -> float:
+    random = Random(7)
+    truth = fsum(label for label, _ in items) / len(items)
+    covered = 0
+    for _ in range(draws):
+        run = random.choices(items, k=JUDGED)
+        strata = [[item for item in run if (item[1] > 0.5) is passed] for passed in (False, True)]
+        labelled = [(item, len(stratum) / min(50, len(stratum))) for stratum in strata for item in stratum[:50]]
+        rest = [score for stratum in strata for _, score in stratum[50:]]
+        known, judged = [item[0] for item, _ in labelled], [item[1] for item, _ in labelled]
+        interval = corrected_mean(known, judged, rest, [weight for _, weight in labelled]).interval
+        covered += interval.low <= truth <= interval.high
+    return covered / draws
+
+
 def pairs(draws: int, full: bool) -> list[Row]:
     """Two systems on the same items: the difference."""
     sets = judged_sets.differences()
@@ -140,10 +178,21 @@ def rare_errors(draws: int) -> list[Row]:
     return found
 
 
-def calibrated(table: Confusion) -> bool:
-    """The conditions on the labels, with 100 of them."""
-    bound = kappa_lower_bound(table)
-    return bound is not None and bound >= 0.4 and table.positives >= 10 and table.negatives >= 10
+_JUDGE = CalibratedJudge(
+    suite="suite", grader="quality", question="quality", run="run", judge=("judge",), judge_fingerprint="judge"
+)
+
+
+def calibration(
+    items: Sequence[Item], others: Sequence[Item] = (), chances: Sequence[float] | None = None
+) -> Calibration:
+    """The calibration by the labels of these items, drawn with these probabilities; the others have no label."""
+    labelled = [
+        JudgedLabel(str(place), label > 0.5, score > 0.5, probability=None if chances is None else chances[place])
+        for place, (label, score) in enumerate(items)
+    ]
+    unlabelled = [float(score > 0.5) for _, score in others]
+    return calibrate(_JUDGE, labelled, JudgedResults(unlabelled, len(items) + len(others)), "2026-01-01T00:00:00Z")
 
 
 def gate(draws: int) -> list[Row]:
@@ -163,7 +212,10 @@ def gate(draws: int) -> list[Row]:
         for _ in range(draws):
             labels = [random.random() < 0.5 for _ in range(100)]
             chances = [sensitivity if label else 1.0 - specificity for label in labels]
-            passed += calibrated(confusion(labels, [random.random() < chance for chance in chances]))
+            items = [
+                (float(label), float(random.random() < chance)) for label, chance in zip(labels, chances, strict=True)
+            ]
+            passed += calibration(items).state == "calibrated"
         title = f"judge with {name}: calibrated by 100 labels"
         if least is not None:
             found.append(at_least(title, passed / draws, least, _slack(least, draws)))
@@ -177,29 +229,36 @@ def of_real_judges(draws: int) -> list[Row]:
     found = []
     for judge in ("gpt-4o-mini", "gpt-5.2"):
         items = [item for name, of_pair in judged_sets.arena().items() if name.startswith(judge) for item in of_pair]
-        passed = sum(calibrated(_table(Random(seed).sample(items, 100))) for seed in range(draws)) / draws
+        each = [calibration(Random(seed).sample(items, 100)) for seed in range(draws)]
+        passed = sum(one.state == "calibrated" for one in each) / draws
+        worthless = sum(one.value is not None and "saves no labels" in one.value.sentence for one in each) / draws
         found.append(at_most(f"arena, {judge}: calibrated by 100 labels", passed, 0.0, _slack(0.01, draws)))
-    items = judged_sets.evouna()["tq gpt4"]
-    by_verdict = [[item for item in items if item[1] == verdict] for verdict in (0.0, 1.0)]
-    randomly, stratified = 0, 0
-    for seed in range(draws):
-        random = Random(seed)
-        randomly += calibrated(_table(random.sample(items, 100)))
-        drawn = [(item, len(stratum) / 50) for stratum in by_verdict for item in random.sample(stratum, 50)]
-        table = _table([item for item, _ in drawn], [weight for _, weight in drawn])
-        counts = _table([item for item, _ in drawn])
-        bound = kappa_lower_bound(table)
-        stratified += bound is not None and bound >= 0.4 and min(counts.positives, counts.negatives) >= 10
+        found.append(at_least(f"arena, {judge}: found to save no labels", worthless, 0.9, _slack(0.9, draws)))
     name = "evouna tq gpt4 (kappa 0.65), 100 labels"
+    randomly, by_verdict = (
+        sum(calibration(*_sample(Random(seed), stratified)).state == "calibrated" for seed in range(draws)) / draws
+        for stratified in (False, True)
+    )
     return [
         *found,
-        at_most(f"{name} drawn at random: calibrated", randomly / draws, 0.7, _slack(0.7, draws)),
-        at_least(f"{name} drawn by verdict: calibrated", stratified / draws, 0.8, _slack(0.8, draws)),
+        at_most(f"{name} drawn at random: calibrated", randomly, 0.7, _slack(0.7, draws)),
+        at_least(f"{name} drawn by verdict: calibrated", by_verdict, 0.8, _slack(0.8, draws)),
     ]
 
 
-def _table(items: Sequence[Item], weights: Sequence[float] | None = None) -> Confusion:
-    return confusion([label > 0.5 for label, _ in items], [score > 0.5 for _, score in items], weights)
+def _sample(random: Random, stratified: bool) -> tuple[list[Item], list[Item], list[float]]:
+    """100 labelled items of a good system, the others, and the probabilities of the labelled ones."""
+    items = list(judged_sets.evouna()["tq gpt4"])
+    random.shuffle(items)
+    if not stratified:
+        return items[:100], items[100:], [100 / len(items)] * 100
+    labelled, others, chances = [], [], []
+    for verdict in (0.0, 1.0):
+        stratum = [item for item in items if item[1] == verdict]
+        labelled += stratum[:50]
+        others += stratum[50:]
+        chances += [50 / len(stratum)] * 50
+    return labelled, others, chances
 
 
 def best_of(draws: int) -> list[Row]:
@@ -221,8 +280,11 @@ def _best_of(judges: Mapping[str, Mapping[str, Item]], draws: int) -> float:
     total = 0.0
     for seed in range(draws):
         labelled = Random(seed).sample(everything, 30)
-        best = max(judges.values(), key=lambda items: _agreement([items[name] for name in labelled]))
-        total += _agreement([best[name] for name in set(everything).difference(labelled)])
+        best = best_judge(
+            [JudgeCandidate(judge, _agreement([items[item] for item in labelled])) for judge, items in judges.items()]
+        )
+        assert best is not None
+        total += _agreement([judges[best.name][name] for name in set(everything).difference(labelled)])
     return total / draws
 
 

@@ -12,6 +12,7 @@ import re
 import string
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -74,6 +75,7 @@ class Answers(NamedTuple):
     recall: Mapping[str, Item]
 
 
+@cache
 def evouna_answers() -> list[Answers]:
     """`included`: the answer has an accepted answer in it; `recall`: the share of that one's words that it has."""
     found = []
@@ -89,6 +91,7 @@ def evouna_answers() -> list[Answers]:
     return found
 
 
+@cache
 def evouna(judge: str = "included") -> Sets:
     """Is the answer right? By dataset and system."""
     sets: dict[str, list[Item]] = defaultdict(list)
