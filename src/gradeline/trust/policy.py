@@ -90,12 +90,15 @@ class ArmEvidence(NamedTuple):
 NO_EVIDENCE = ArmEvidence()
 
 
-def evidence_of(estimate: float, se: float, most: float) -> ArmEvidence:
-    """A corrected rate as passes and fails: as many as would give its standard error, at most ``most``."""
+def evidence_of(estimate: float, se: float, most: float, known: float) -> ArmEvidence:
+    """A corrected rate as passes and fails: as many as would give its standard error, at most ``most``.
+
+    ``known`` is their number where the standard error is 0, which it is by chance.
+    """
     rate = min(1.0, max(0.0, estimate))
     # a rate of 0 or 1 has no variance of its own: that of one more pass and fail
-    spread = (rate * most + 1.0) / (most + 2.0)
-    n = most if se <= 0.0 else min(most, spread * (1.0 - spread) / (se * se))
+    spread = (rate * known + 1.0) / (known + 2.0)
+    n = known if se <= 0.0 else min(most, spread * (1.0 - spread) / (se * se))
     return ArmEvidence(rate * n, (1.0 - rate) * n)
 
 

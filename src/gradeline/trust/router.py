@@ -169,7 +169,7 @@ class Router:
             corrected = rogan_gladen(cell.judged_pass, n, *rates)
         except ValueError:
             return known
-        return known.plus(evidence_of(corrected.estimate, corrected.se, n))
+        return known.plus(evidence_of(corrected.estimate, corrected.se, n, n))
 
     def _pool(self) -> Mapping[str, ArmEvidence]:
         if not self._pooled:
