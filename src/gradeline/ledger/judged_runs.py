@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from gradeline.engine.definition import RunDefinition
 from gradeline.ledger.quality import QualityLedger, response_digest
 from gradeline.model import Grade, LLMResponse, Record, Response, ResponseKey, Run, RunGrader, Storage
-from gradeline.model.observation import Observation, judgement_key, new_observation, prompt_key
-
-FAMILY = "task_family"
-"""Key of a case's metadata with its task family."""
+from gradeline.model.observation import Observation, judgement_key, new_observation, prompt_key, task_family
 
 
 def record_run(storage: Storage, run: Run) -> int:
@@ -33,9 +30,8 @@ def observations_of(storage: Storage, run: Run) -> Iterator[Observation]:
 
 def _observation(storage: Storage, run: Run, record: Record, key: str, grade: Grade, baseline: Run) -> Observation:
     other = storage.get_response(ResponseKey(baseline.id, record.case, record.repeat % baseline.repeats))
-    family = record.sample.metadata.get(FAMILY)
     return new_observation(
-        task_family=str(family) if family else next(iter(record.sample.tags), run.suite),
+        task_family=task_family(record.sample, run.suite),
         baseline_adapter=adapter_of(baseline),
         candidate_adapter=adapter_of(run),
         grader_id=grader_of(run.graders[key]),

@@ -14,6 +14,7 @@ import msgspec
 from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.grade import valid_score
+from gradeline.model.sample import Sample
 from gradeline.model.text import clean_text, quote
 
 CalibrationState = Literal["uncalibrated", "calibrated", "failed", "expired", "drifted"]
@@ -153,6 +154,16 @@ def prompt_key(prompt: str | Sequence[str]) -> str:
     """The case key of a case without one: a digest of the prompt or of all its turns."""
     turns = [prompt] if isinstance(prompt, str) else prompt
     return fingerprint("prompt", [clean_text(turn).text for turn in turns])
+
+
+TASK_FAMILY = "task_family"
+"""Key of a case's metadata with its task family."""
+
+
+def task_family(sample: Sample, suite: str) -> str:
+    """The task family of a case: its metadata's, else its first tag, else the name of its suite."""
+    family = sample.metadata.get(TASK_FAMILY)
+    return str(family) if family else next(iter(sample.tags), suite)
 
 
 def calibration_state(state: object) -> CalibrationState:

@@ -105,15 +105,7 @@ class Router:
 
     def decide(self, family: str = "") -> RouteChoice:
         """Choose the arm of a request of this family. Its propensity is the exact probability of that arm."""
-        shares = self.split(family).shares
-        point, reached = self._random.random(), 0.0
-        arm = self.baseline
-        for name, share in shares.items():
-            reached += share
-            if point < reached:
-                arm = name
-                break
-        return RouteChoice(uuid4().hex, family, arm, shares)
+        return draw_choice(self.split(family).shares, self.baseline, family, self._random)
 
     def split(self, family: str = "") -> FamilyShares:
         """The current split of a family's traffic."""
@@ -191,6 +183,20 @@ class Router:
         cells = [cells[arm] for cells in self._counts.values()]
         judged = any(cell.judged_pass + cell.judged_fail + cell.missing for cell in cells)
         return judged and not any(self._evidence(cell, arm).n for cell in cells)
+
+
+def draw_choice(
+    shares: Mapping[str, float], baseline: str, family: str, random: Random, table: int = 0, reason: str = ""
+) -> RouteChoice:
+    """Choose an arm at random by these shares."""
+    point, reached = random.random(), 0.0
+    arm = baseline
+    for name, share in shares.items():
+        reached += share
+        if point < reached:
+            arm = name
+            break
+    return RouteChoice(uuid4().hex, family, arm, dict(shares), table, reason)
 
 
 def _calibration_gate(judge: RouteJudge) -> RouteGate:
