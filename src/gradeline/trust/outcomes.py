@@ -28,7 +28,7 @@ _MAX_PROBLEMS = 20
 _WORDS = {"pass": 1.0, "true": 1.0, "1": 1.0, "fail": 0.0, "false": 0.0, "0": 0.0}
 
 
-class _Row(NamedTuple):
+class _OutcomeRow(NamedTuple):
     place: str
     values: Mapping[str, Any]
 
@@ -115,7 +115,7 @@ def _observation(route: RouteFile, request: LoggedRequest, outcome: RequestOutco
     )
 
 
-def _csv_rows(text: str, path: Path) -> Iterator[_Row]:
+def _csv_rows(text: str, path: Path) -> Iterator[_OutcomeRow]:
     table = csv.reader(StringIO(text, newline=""), strict=True)
     try:
         header = next(table, [])
@@ -127,12 +127,12 @@ def _csv_rows(text: str, path: Path) -> Iterator[_Row]:
                 )
             filled = {name: value for name, value in zip(header, values, strict=False) if value != ""}
             if filled:
-                yield _Row(f"{path}:{table.line_num}", filled)
+                yield _OutcomeRow(f"{path}:{table.line_num}", filled)
     except csv.Error as error:
         raise ConfigError(Problem(f"{path}:{table.line_num}", f"not CSV: {error}")) from None
 
 
-def _json_rows(text: str, path: Path) -> Iterator[_Row]:
+def _json_rows(text: str, path: Path) -> Iterator[_OutcomeRow]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -146,7 +146,7 @@ def _json_rows(text: str, path: Path) -> Iterator[_Row]:
                 Problem(place, f'expected an object such as {{"id": …, "passed": true}}, got {quote(values, 80)}')
             )
         _check_columns(list(values), place)
-        yield _Row(place, {name: value for name, value in values.items() if value is not None})
+        yield _OutcomeRow(place, {name: value for name, value in values.items() if value is not None})
 
 
 def _check_columns(names: Sequence[str], place: str) -> None:
@@ -159,7 +159,7 @@ def _check_columns(names: Sequence[str], place: str) -> None:
         raise ConfigError(Problem(place, f"{'; '.join(faults)}; the columns are {', '.join(_COLUMNS)}"))
 
 
-def _outcome(row: _Row, at: str, problems: list[Problem]) -> RequestOutcome | None:
+def _outcome(row: _OutcomeRow, at: str, problems: list[Problem]) -> RequestOutcome | None:
     before = len(problems)
     request = row.values.get("id")
     if not isinstance(request, str) or not request.strip():

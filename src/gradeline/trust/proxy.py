@@ -63,7 +63,7 @@ class ProxySettings(NamedTuple):
     refresh_s: float = 5.0
 
 
-class _Failed(NamedTuple):
+class _FailedCall(NamedTuple):
     """A call to an arm that gave no answer to pass on."""
 
     call: AnsweredCall
@@ -243,7 +243,7 @@ class RouteProxy:
         calls: list[AnsweredCall],
         *,
         last: bool,
-    ) -> web.StreamResponse | _Failed:
+    ) -> web.StreamResponse | _FailedCall:
         """Call one arm; the answer that the client got, or what failed."""
         stream = body.get("stream") is True
         try:
@@ -252,11 +252,11 @@ class RouteProxy:
                     return await self._streamed(request, arm, body, choice, calls, last=last)
                 return await self._whole(request, arm, body, choice, calls, last=last)
         except AttemptError as error:
-            failed = _Failed(AnsweredCall(arm.entry.name, error.status, error.type))
+            failed = _FailedCall(AnsweredCall(arm.entry.name, error.status, error.type))
         except TimeoutError:
-            failed = _Failed(AnsweredCall(arm.entry.name, error="timeout"))
+            failed = _FailedCall(AnsweredCall(arm.entry.name, error="timeout"))
         except _UpstreamError as error:
-            failed = _Failed(error.call, error.answer)
+            failed = _FailedCall(error.call, error.answer)
         calls.append(failed.call)
         self._count_failure(arm.entry.name)
         return failed
