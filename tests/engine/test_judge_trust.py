@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gradeline.engine.judge_trust import ANCHOR_CHECK, judge_states
+from gradeline.engine.judge_trust import judge_states
 from gradeline.model import Run, RunGrader
+from gradeline.model.anchors import ANCHOR_CHECK
 from gradeline.model.calibration import CALIBRATION, AgreementTable, Calibration, KappaEstimate
 from gradeline.store import InMemoryStorage, PostgresStorage, SqliteStorage
 from gradeline.store.database import SharedStorage

@@ -50,7 +50,11 @@ def test_nothing_is_said_of_few_labels_or_of_equal_ones() -> None:
 def test_a_judge_that_never_errs_on_the_labels_has_a_finite_value() -> None:
     found = judge_value(items(60, 0, 0, 40), [1.0] * 100, [1.0, 0.0] * 500)
     assert found is not None
-    assert 100 < found.labels_saved < 100_000
+    assert 500 < found.labels_saved < 5_000
+    assert 200 < found.labels_saved_low < found.labels_saved
+    projected = judge_value(items(60, 0, 0, 40), [1.0] * 100, ())
+    assert projected is not None
+    assert 500 < projected.labels_saved < 5_000
 
 
 def test_an_inverted_judge_saves_none() -> None:

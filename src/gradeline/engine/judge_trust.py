@@ -9,13 +9,14 @@ from typing import NamedTuple
 import msgspec
 
 from gradeline.model import Run, RunGrader, Storage
+from gradeline.model.anchors import ANCHOR_CHECK
 from gradeline.model.calibration import CALIBRATION, Calibration
 from gradeline.model.observation import CalibrationState
 from gradeline.store.database import SharedStorage
-from gradeline.store.trust_records import TrustRecord, latest_record, records
+from gradeline.store.labels import has_label_tables, last_label_number
+from gradeline.store.sql_storage import response_chain
+from gradeline.store.trust_records import TrustRecord, last_record_number, latest_record, records
 
-ANCHOR_CHECK = "anchor_check"
-"""The kind of records about answers that a judge graded again."""
 MAX_AGE = timedelta(days=90)
 """A calibration expires after this time."""
 
@@ -37,6 +38,15 @@ def judge_states(storage: Storage, run: Run, now: datetime | None = None) -> Map
         return {key: JudgeTrust("uncalibrated", _never(run)) for key in judged}
     now = datetime.now(UTC) if now is None else now
     return {key: _state(storage, run, key, grader, now) for key, grader in judged.items()}
+
+
+def trust_version(storage: Storage, run: Run, now: datetime | None = None) -> tuple[int, int, str]:
+    """Changes when the verdict of a run with judges may: with labels, with records about judges, and with the day."""
+    if not isinstance(storage, SharedStorage) or not any(grader.judges for grader in run.graders.values()):
+        return 0, 0, ""
+    read = storage.database.read
+    labels = last_label_number(read, response_chain(read, run.id)) if has_label_tables(read) else 0
+    return last_record_number(storage), labels, f"{datetime.now(UTC) if now is None else now:%Y-%m-%d}"
 
 
 def calibrations_of(storage: Storage, suite: str, grader: str) -> list[Calibration]:

@@ -5,15 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradeline.engine.definition import RunDefinition
+from gradeline.engine.judge_trust import judge_states
 from gradeline.ledger.quality import QualityLedger, response_digest
 from gradeline.model import Grade, LLMResponse, Record, Response, ResponseKey, Run, RunGrader, Storage
-from gradeline.model.observation import Observation, judgement_key, new_observation, prompt_key, task_family
+from gradeline.model.observation import (
+    CalibrationState,
+    Observation,
+    judgement_key,
+    new_observation,
+    prompt_key,
+    task_family,
+)
 
 
 def record_run(storage: Storage, run: Run) -> int:
     """Add every grade of the run that compares with a baseline; returns their number.
 
-    A grade without a score counts as "no verdict". Calling it again adds nothing.
+    A grade without a score counts as "no verdict". Calling it again adds nothing. The observations have the state that
+    the judge has now: a later calibration does not change them.
     """
     return len(QualityLedger(storage).append_many(observations_of(storage, run)))
 
@@ -21,14 +30,18 @@ def record_run(storage: Storage, run: Run) -> int:
 def observations_of(storage: Storage, run: Run) -> Iterator[Observation]:
     """The observations in a run, in the order of its records."""
     baselines = {key: storage.find_run(name) for key, name in RunDefinition.of(run).baselines.items()}
+    states = {key: trust.state for key, trust in judge_states(storage, run).items()}
     for record in storage.records(run.id):
         for key, baseline in baselines.items():
             grade = record.grades.get(key)
             if grade is not None:
-                yield _observation(storage, run, record, key, grade, baseline)
+                state = states.get(key, "uncalibrated")
+                yield _observation(storage, run, record, key, grade, baseline, state)
 
 
-def _observation(storage: Storage, run: Run, record: Record, key: str, grade: Grade, baseline: Run) -> Observation:
+def _observation(
+    storage: Storage, run: Run, record: Record, key: str, grade: Grade, baseline: Run, state: CalibrationState
+) -> Observation:
     other = storage.get_response(ResponseKey(baseline.id, record.case, record.repeat % baseline.repeats))
     return new_observation(
         task_family=task_family(record.sample, run.suite),
@@ -41,6 +54,7 @@ def _observation(storage: Storage, run: Run, record: Record, key: str, grade: Gr
         candidate_digest=_digest(record.response),
         cost=None if record.response.usage is None else record.response.usage.cost,
         latency_ms=record.response.latency_ms,
+        calibration_state=state,
         observed_at=run.started_at,
         idempotency_key=judgement_key(run.id, record.case, record.repeat, key),
         case_key=prompt_key(record.sample.input),

@@ -204,8 +204,10 @@ class Evaluations:
         request, outcome = self._list.requests([run]).get(run, (None, None))
         shown = _shown(now_.run, request, now_.progress.answered)
         verdict, comparison = (outcome or {}).get("verdict"), (outcome or {}).get("comparison")
-        if request is None and now_.run.status == "completed":
-            verdict = self._verdicts.get(now_.run)
+        judged = any(grader.judges for grader in now_.run.graders.values())
+        if now_.run.status == "completed" and (request is None or judged):
+            # the verdict on a judged run changes with what is known of the judge
+            verdict = self._verdicts.get(now_.run) or verdict
         return replace(
             shown,
             baselines=baseline_names(self._database.read, [run]).get(run, ()),

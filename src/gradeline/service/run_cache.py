@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from gradeline.engine.aggregate import conclude
 from gradeline.engine.definition import Rules
+from gradeline.engine.judge_trust import trust_version
 from gradeline.errors import ConfigError, DataError, StoreError
 from gradeline.model import Counts, Run, Storage, digest_of, from_json, to_json
 from gradeline.service.events import ENDED
@@ -165,25 +166,27 @@ _MAX_VERDICTS = 1000
 class VerdictCache:
     """The verdicts of completed runs of the command line, which stores none; each is computed once.
 
-    It is computed again when the run has changed: ``gradeline resume --all`` continues a completed run.
+    It is computed again when the run has changed (``gradeline resume --all`` continues a completed run), or what is
+    known of its judges: labels, calibrations, probes, anchors.
     """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._verdicts: dict[str, tuple[Run, dict[str, Any] | None]] = {}
+        self._verdicts: dict[str, tuple[Run, tuple[int, int, str], dict[str, Any] | None]] = {}
         self._lock = Lock()
 
     def get(self, run: Run) -> dict[str, Any] | None:
         """The verdict of the run's gate; None if it has no gate or too many results."""
+        version = trust_version(self._storage, run)
         with self._lock:
-            known, verdict = self._verdicts.get(run.id, (None, None))
-            if known == run:
+            known, before, verdict = self._verdicts.get(run.id, (None, None, None))
+            if known == run and before == version:
                 return verdict
         verdict = self._compute(run)
         with self._lock:
             while len(self._verdicts) >= _MAX_VERDICTS:
                 del self._verdicts[next(iter(self._verdicts))]
-            self._verdicts[run.id] = (run, verdict)
+            self._verdicts[run.id] = (run, version, verdict)
         return verdict
 
     def _compute(self, run: Run) -> dict[str, Any] | None:

@@ -201,6 +201,13 @@ def has_labels(read: Query, run: str) -> bool:
     return bool(read("SELECT 1 FROM labels WHERE run = ? LIMIT 1", run))
 
 
+def last_label_number(read: Query, runs: Sequence[str]) -> int:
+    """The number of the last change of a label of these runs; 0 if there is none."""
+    places = ", ".join("?" * len(runs))
+    ((number,),) = read(f"SELECT coalesce(max(n), 0) FROM labels WHERE run IN ({places})", *runs)  # noqa: S608 - placeholders
+    return int(number)
+
+
 def put_draws(transaction: Transaction, run: str, draws: Iterable[LabelDraw]) -> None:
     """Store the results of a sample. Results that it already has keep their place and get the new probability."""
     for draw in draws:

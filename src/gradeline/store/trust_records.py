@@ -92,6 +92,15 @@ def records(
     return _find(storage, kind, suite, grader, judge, " AND n > ? ORDER BY n LIMIT ?", after, limit)
 
 
+def last_record_number(storage: Storage) -> int:
+    """The number of the last record of any kind, which changes with each one; 0 if there is none."""
+    database = database_of(storage)
+    if PART not in parts_of(database.read):
+        return 0
+    ((number,),) = database.read("SELECT coalesce(max(n), 0) FROM trust_records")
+    return int(number)
+
+
 def create_trust_tables(database: Database) -> None:
     """Migrate the table to the latest version."""
     migrate(database, PART, TRUST_STEPS)

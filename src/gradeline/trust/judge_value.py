@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import atanh, fsum, sqrt, tanh
+from math import atanh, sqrt, tanh
 
 from gradeline.model.calibration import JudgeValue
-from gradeline.stats import corrected_mean
+from gradeline.stats import Confusion, clopper_pearson, corrected_mean
 from gradeline.stats.distributions import normal_quantile
-from gradeline.trust.judged_label import JudgedLabel
+from gradeline.trust.judged_label import JudgedLabel, agreement_table
 
 MIN_LABELS_FOR_VALUE = 10
 NOTHING = 0.1
 """A judge that is not sure to save this share of its labels saves nothing."""
-_HIGHEST = 0.999
+_ENOUGH_ERRORS = 5
+"""With fewer errors on the labels, their share is too uncertain: up to one more is assumed."""
+_ALMOST_ONE = 1.0 - 1e-9
 
 
 def judge_value(
@@ -29,17 +31,22 @@ def judge_value(
     count = len(labels)
     if count < MIN_LABELS_FOR_VALUE or len(set(labels)) < 2:
         return None
-    correlation = _correlation(labels, verdicts, weights)
+    table = agreement_table(labelled, weights)
+    wrong = (table.fp + table.fn) / table.n
+    correlation = _correlation(_with_errors(table, wrong + max(0.0, 1.0 / count - wrong / _ENOUGH_ERRORS)))
     least = _least(correlation, count)
+    if wrong * count < _ENOUGH_ERRORS:
+        most = clopper_pearson(round(wrong * count), count, 0.9).high
+        least = min(least, max(0.0, _correlation(_with_errors(table, most))))
     if not unlabelled:
-        ratio = sqrt(1.0 - min(max(correlation, 0.0), _HIGHEST) ** 2)
+        ratio = sqrt(1.0 - max(correlation, 0.0) ** 2)
         share = 1.0
     else:
         with_judge = corrected_mean(labels, verdicts, unlabelled, weights).interval
         without = corrected_mean(labels, [0.0] * count, [0.0] * len(unlabelled), weights).interval
         ratio = min(1.0, (with_judge.high - with_judge.low) / (without.high - without.low))
         share = len(unlabelled) / (count + len(unlabelled))
-    saved = count * (1.0 / max(ratio, sqrt(1.0 - _HIGHEST**2)) ** 2 - 1.0)
+    saved = count * (1.0 / ratio**2 - 1.0)
     low = min(saved, count * (1.0 / (1.0 - least * least * share) - 1.0))
     return JudgeValue(
         labels_saved=saved,
@@ -51,24 +58,27 @@ def judge_value(
     )
 
 
-def _correlation(labels: Sequence[float], verdicts: Sequence[float], weights: Sequence[float]) -> float:
-    """The weighted correlation of labels and verdicts; 0 for a judge that always gives the same verdict."""
-    total = fsum(weights)
+def _with_errors(table: Confusion, share: float) -> Confusion:
+    """The table with this share of errors of the judge: with few labels, it may err more often than on them."""
+    right, wrong = (table.tp + table.tn) / table.n, (table.fp + table.fn) / table.n
+    if right <= 0.0 or share <= wrong:
+        return table
+    kept = (1.0 - share) / right
+    fp, fn = (table.fp, table.fn) if wrong > 0.0 else (table.tn, table.tp)
+    more = share * table.n / (fp + fn)
+    return Confusion(table.tp * kept, fp * more, fn * more, table.tn * kept)
 
-    def mean(values: Sequence[float]) -> float:
-        return fsum(value * weight for value, weight in zip(values, weights, strict=True)) / total
 
-    def product(a: Sequence[float], b: Sequence[float]) -> float:
-        return mean([x * y for x, y in zip(a, b, strict=True)]) - mean(a) * mean(b)
-
-    spread = product(labels, labels) * product(verdicts, verdicts)
-    return product(labels, verdicts) / sqrt(spread) if spread > 1e-12 else 0.0
+def _correlation(table: Confusion) -> float:
+    """The correlation of labels and verdicts; 0 for a judge that always gives the same verdict."""
+    judged = (table.tp + table.fp) * (table.fn + table.tn)
+    spread = judged * table.positives * table.negatives
+    return (table.tp * table.tn - table.fp * table.fn) / sqrt(spread) if spread > 0.0 else 0.0
 
 
 def _least(correlation: float, count: int) -> float:
     """The one-sided 95 % lower bound of a correlation (Fisher's z), at least 0."""
-    bounded = max(-_HIGHEST, min(_HIGHEST, correlation))
-    return max(0.0, tanh(atanh(bounded) - normal_quantile(0.95) / sqrt(max(1, count - 3))))
+    return max(0.0, tanh(atanh(max(-_ALMOST_ONE, correlation)) - normal_quantile(0.95) / sqrt(max(1, count - 3))))
 
 
 def _sentence(count: int, saved: float, low: float, correlation: float, *, projected: bool) -> str:
