@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from math import fsum
-from typing import NamedTuple
+from operator import mul
+from typing import NamedTuple, TypeAlias
 
 from gradeline.engine.definition import command
 from gradeline.errors import Outcome
 from gradeline.model import Measure, Run, Storage
 from gradeline.model.label import ReferenceLabel, ReferenceLabels
-from gradeline.store.labels import reference_labels
+from gradeline.store.database import SharedStorage
+from gradeline.store.labels import draws_of_run, has_label_tables, reference_labels
+from gradeline.store.sql_storage import response_chain
 from gradeline.verdict.corrected import CorrectedMeasure, JudgedLabel, LabelledScores
 from gradeline.verdict.corrected_difference import LabelledPair, LabelledPairs
 from gradeline.verdict.evidence import AgentErrors, Clustering, PairedScores
@@ -153,7 +156,8 @@ def labelled_pairs(
     ]
     if agent_errors == "fail" and any(run.repeats > 1 for run in runs) and any(side.failed for side in sides):
         return found._replace(obstacle="failed calls of repeated cases count as 0, which labels do not cover")
-    return _with_cases(found._replace(measure=measure), paired, sides[0], sides[1])
+    both = _joint_probability(_seeds(storage, baseline, key), _seeds(storage, candidate, key))
+    return _with_cases(found._replace(measure=measure), paired, sides[0], sides[1], both)
 
 
 class _JudgedCase(NamedTuple):
@@ -232,7 +236,30 @@ def _mean(values: Iterable[float]) -> float:
     return fsum(found) / len(found)
 
 
-def _with_cases(found: LabelledPairs, paired: PairedScores, baseline: _Side, candidate: _Side) -> LabelledPairs:
+JointProbability: TypeAlias = Callable[[float, float], float | None]
+"""The probability that a case is drawn in both runs, from those in each."""
+
+
+def _joint_probability(baseline: Set[int], candidate: Set[int]) -> JointProbability:
+    """The order of a sample depends on its seed and on the names of the cases only: one seed draws the same cases."""
+    if baseline == candidate and len(baseline) == 1:
+        return min
+    if baseline.isdisjoint(candidate):
+        return mul
+    return lambda *_: None
+
+
+def _seeds(storage: Storage, run: Run, key: str) -> set[int]:
+    """The seeds of the samples that were drawn of a run's responses for a grader's question."""
+    if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
+        return set()
+    read = storage.database.read
+    return {draw.seed for one in response_chain(read, run.id) for draw in draws_of_run(read, one, key)}
+
+
+def _with_cases(
+    found: LabelledPairs, paired: PairedScores, baseline: _Side, candidate: _Side, joint: JointProbability
+) -> LabelledPairs:
     """With the cases that the judge scored in both runs."""
     groups: dict[tuple[bool, str], int] = {}
     pairs, labelled = [], []
@@ -242,7 +269,7 @@ def _with_cases(found: LabelledPairs, paired: PairedScores, baseline: _Side, can
             continue
         cluster = paired.clusters[place] if paired.clusters else None
         name = (False, case) if cluster is None else (True, cluster)
-        pair = _pair(groups.setdefault(name, len(groups)), first, second)
+        pair = _pair(groups.setdefault(name, len(groups)), first, second, joint)
         pairs.append(pair)
         if pair.label is not None:
             labelled.append(pair.group)
@@ -250,11 +277,11 @@ def _with_cases(found: LabelledPairs, paired: PairedScores, baseline: _Side, can
     return found._replace(pairs=pairs, cases=clustering)
 
 
-def _pair(group: int, first: _JudgedCase, second: _JudgedCase) -> LabelledPair:
+def _pair(group: int, first: _JudgedCase, second: _JudgedCase, joint: JointProbability) -> LabelledPair:
     judged = second.judged - first.judged
     if first.label is None or second.label is None:
         return LabelledPair(group, judged)
     both = None
     if first.probability is not None and second.probability is not None:
-        both = first.probability * second.probability
+        both = joint(first.probability, second.probability)
     return LabelledPair(group, judged, second.label - first.label, second.judged_labelled - first.judged_labelled, both)
