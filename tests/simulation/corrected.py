@@ -25,7 +25,7 @@ from gradeline.stats import (
     score_interval,
 )
 from gradeline.trust.calibration import CalibratedJudge, JudgeCandidate, JudgedResults, best_judge, calibrate
-from gradeline.trust.judged_label import JudgedLabel
+from gradeline.trust.label_and_verdict import LabelAndVerdict
 
 COVERAGE = 0.92
 WIDTH = 0.75
@@ -188,7 +188,7 @@ def calibration(
 ) -> Calibration:
     """The calibration by the labels of these items, drawn with these probabilities; the others have no label."""
     labelled = [
-        JudgedLabel(str(place), label > 0.5, score > 0.5, probability=None if chances is None else chances[place])
+        LabelAndVerdict(str(place), label > 0.5, score > 0.5, probability=None if chances is None else chances[place])
         for place, (label, score) in enumerate(items)
     ]
     unlabelled = [float(score > 0.5) for _, score in others]

@@ -17,22 +17,22 @@ from gradeline.trust.calibration import (
     best_judge,
     calibrate,
 )
-from gradeline.trust.judged_label import JudgedLabel, share_interval, weights_of
+from gradeline.trust.label_and_verdict import LabelAndVerdict, share_interval, weights_of
 
 JUDGE = CalibratedJudge("support", "quality", "quality", "run1", ("openai:m",), "f1", "p1")
 AT = "2026-11-19T10:00:00Z"
 
 
-def labelled(tp: int, fp: int, fn: int, tn: int, missing: int = 0) -> list[JudgedLabel]:
+def labelled(tp: int, fp: int, fn: int, tn: int, missing: int = 0) -> list[LabelAndVerdict]:
     cells = [(True, True)] * tp + [(False, True)] * fp + [(True, False)] * fn + [(False, False)] * tn
     verdicts: list[tuple[bool, bool | None]] = [*cells, *[(True, None)] * missing]
     return [
-        JudgedLabel(f"c{number}", label, verdict, None if verdict is None else float(verdict), probability=0.1)
+        LabelAndVerdict(f"c{number}", label, verdict, None if verdict is None else float(verdict), probability=0.1)
         for number, (label, verdict) in enumerate(verdicts)
     ]
 
 
-def calibrated(items: Sequence[JudgedLabel], unlabelled: Sequence[float] = (1.0, 0.0) * 450) -> Calibration:
+def calibrated(items: Sequence[LabelAndVerdict], unlabelled: Sequence[float] = (1.0, 0.0) * 450) -> Calibration:
     missing = sum(one.verdict is None for one in items)
     results = JudgedResults(unlabelled, len(items) + len(unlabelled), missing)
     return calibrate(JUDGE, items, results, AT)
@@ -114,7 +114,7 @@ def test_no_labels_at_all() -> None:
     assert (found.agreement, found.kappa, found.curve, found.value, found.length_rule) == (None,) * 5
 
 
-def stratified(seed: int, rate: float = 0.95) -> list[JudgedLabel]:
+def stratified(seed: int, rate: float = 0.95) -> list[LabelAndVerdict]:
     """50 labels of the judge's passes and 50 of its failures, of 1,000 results of which few fail.
 
     Given the judge passes, the label passes in 0.98; given that it fails, in 0.3.
@@ -123,7 +123,7 @@ def stratified(seed: int, rate: float = 0.95) -> list[JudgedLabel]:
     passes, fails = rate * 1000, (1 - rate) * 1000
     drawn = [(True, 50 / passes, 0.98)] * 50 + [(False, 50 / fails, 0.3)] * 50
     return [
-        JudgedLabel(f"c{number}", random.random() < chance, verdict, probability=probability)
+        LabelAndVerdict(f"c{number}", random.random() < chance, verdict, probability=probability)
         for number, (verdict, probability, chance) in enumerate(drawn)
     ]
 
@@ -216,7 +216,7 @@ def test_the_curve_of_scores() -> None:
     random = Random(3)
     scores = [random.random() for _ in range(400)]
     items = [
-        JudgedLabel(f"c{number}", random.random() < score, score >= 0.5, score, probability=0.5)
+        LabelAndVerdict(f"c{number}", random.random() < score, score >= 0.5, score, probability=0.5)
         for number, score in enumerate(scores)
     ]
     curve = calibrated(items).curve
@@ -238,14 +238,14 @@ def test_a_method_in_place_of_people_is_named_and_asks_for_cases() -> None:
 
 
 def test_weights_are_inverse_probabilities_with_a_mean_of_one() -> None:
-    items = [JudgedLabel("a", True, True, probability=0.1), JudgedLabel("b", True, True, probability=0.3)]
+    items = [LabelAndVerdict("a", True, True, probability=0.1), LabelAndVerdict("b", True, True, probability=0.3)]
     assert weights_of(items) == pytest.approx([1.5, 0.5])
     assert weights_of([items[0], items[1]._replace(probability=None)]) == [1.0, 1.0]
     assert weights_of([]) == []
 
 
 def test_a_share_of_one_group_says_nothing() -> None:
-    twice = [JudgedLabel("a", True, True), JudgedLabel("a", True, False, repeat=1)]
+    twice = [LabelAndVerdict("a", True, True), LabelAndVerdict("a", True, False, repeat=1)]
     share = share_interval(twice, [1.0, 1.0])
     assert share is not None
     assert (tuple(share), share.estimate) == ((0.0, 1.0), 0.5)
@@ -258,7 +258,7 @@ def simulated(random: Random, sensitivity: float, specificity: float, rate: floa
     for number in range(100):
         label = random.random() < rate
         right = random.random() < (sensitivity if label else specificity)
-        items.append(JudgedLabel(f"c{number}", label, label if right else not label, probability=0.1))
+        items.append(LabelAndVerdict(f"c{number}", label, label if right else not label, probability=0.1))
     return calibrated(items)
 
 

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from gradeline.trust.judge_value import judge_value
-from gradeline.trust.judged_label import JudgedLabel
+from gradeline.trust.label_and_verdict import LabelAndVerdict
 
 
-def items(tp: int, fp: int, fn: int, tn: int) -> list[JudgedLabel]:
+def items(tp: int, fp: int, fn: int, tn: int) -> list[LabelAndVerdict]:
     cells = [(True, True)] * tp + [(False, True)] * fp + [(True, False)] * fn + [(False, False)] * tn
-    return [JudgedLabel(f"c{number}", label, verdict) for number, (label, verdict) in enumerate(cells)]
+    return [LabelAndVerdict(f"c{number}", label, verdict) for number, (label, verdict) in enumerate(cells)]
 
 
 def test_a_good_judge_saves_labels() -> None:
@@ -73,7 +73,7 @@ def test_useless_judges_are_rarely_said_to_save_labels() -> None:
         for number in range(100):
             label = random.random() < 0.5
             verdict = label if random.random() < 0.625 else not label
-            labelled.append(JudgedLabel(f"c{number}", label, verdict))
+            labelled.append(LabelAndVerdict(f"c{number}", label, verdict))
         found = judge_value(labelled, [1.0] * 100, [1.0, 0.0] * 500)
         assert found is not None
         saving += not found.sentence.startswith("This judge saves no labels")

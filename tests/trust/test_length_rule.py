@@ -6,24 +6,24 @@ from random import Random
 
 import pytest
 
-from gradeline.trust.judged_label import JudgedLabel
+from gradeline.trust.label_and_verdict import LabelAndVerdict
 from gradeline.trust.length_rule import length_rule
 
 
-def answers(lengths: list[tuple[int, bool]]) -> list[JudgedLabel]:
-    return [JudgedLabel(f"c{number}", label, None, length=length) for number, (length, label) in enumerate(lengths)]
+def answers(lengths: list[tuple[int, bool]]) -> list[LabelAndVerdict]:
+    return [LabelAndVerdict(f"c{number}", label, None, length=length) for number, (length, label) in enumerate(lengths)]
 
 
-def ones(items: list[JudgedLabel]) -> list[float]:
+def ones(items: list[LabelAndVerdict]) -> list[float]:
     return [1.0] * len(items)
 
 
 def test_of_two_answers_the_longer_wins() -> None:
     items = [
-        JudgedLabel("a", True, None, length=9, other_length=5),
-        JudgedLabel("b", True, None, length=5, other_length=9),
-        JudgedLabel("c", False, None, length=5, other_length=9),
-        JudgedLabel("d", True, None, length=5, other_length=5),
+        LabelAndVerdict("a", True, None, length=9, other_length=5),
+        LabelAndVerdict("b", True, None, length=5, other_length=9),
+        LabelAndVerdict("c", False, None, length=5, other_length=9),
+        LabelAndVerdict("d", True, None, length=5, other_length=5),
     ]
     rule = length_rule(items, ones(items))
     assert rule is not None
@@ -67,7 +67,7 @@ def test_no_answer_passes_or_every_one() -> None:
 
 
 def test_unknown_or_equal_lengths_have_no_rule() -> None:
-    assert length_rule([JudgedLabel("a", True, True)], [1.0]) is None
+    assert length_rule([LabelAndVerdict("a", True, True)], [1.0]) is None
     assert length_rule(answers([(5, True)] * 30), [1.0] * 30) is None
     assert length_rule([], []) is None
 

@@ -30,8 +30,8 @@ from gradeline.stats import (
     isotonic,
 )
 from gradeline.trust.judge_value import judge_value
-from gradeline.trust.judged_label import (
-    JudgedLabel,
+from gradeline.trust.label_and_verdict import (
+    LabelAndVerdict,
     agreement_table,
     kappa_bounds,
     share_interval,
@@ -83,7 +83,7 @@ _PEOPLE = LabelSource()
 
 def calibrate(
     judge: CalibratedJudge,
-    labelled: Sequence[JudgedLabel],
+    labelled: Sequence[LabelAndVerdict],
     results: JudgedResults,
     at: str,
     source: LabelSource = _PEOPLE,
@@ -134,7 +134,7 @@ def calibrate(
     return with_state(found)
 
 
-def representative(labelled: Sequence[JudgedLabel]) -> tuple[Sequence[JudgedLabel], tuple[str, ...]]:
+def representative(labelled: Sequence[LabelAndVerdict]) -> tuple[Sequence[LabelAndVerdict], tuple[str, ...]]:
     """The labels that stand for the run, and notes on the others.
 
     Labels of results that were not drawn at random are only used where there are too few others.
@@ -194,7 +194,7 @@ def _bounds(interval: Interval | None) -> Bounds | None:
     return None if interval is None else (interval.low, interval.high)
 
 
-def _curve(judged: Sequence[JudgedLabel]) -> CurveSummary | None:
+def _curve(judged: Sequence[LabelAndVerdict]) -> CurveSummary | None:
     """The calibration curve of the scores; None without scores."""
     pairs = [(one.score, float(one.passed)) for one in judged if one.score is not None]
     if not pairs:
@@ -212,9 +212,9 @@ def _curve(judged: Sequence[JudgedLabel]) -> CurveSummary | None:
     )
 
 
-def _tags(labelled: Sequence[JudgedLabel], weights: Sequence[float]) -> Iterator[TagAgreement]:
+def _tags(labelled: Sequence[LabelAndVerdict], weights: Sequence[float]) -> Iterator[TagAgreement]:
     """The numbers of each tag, by name."""
-    members: dict[str, list[tuple[JudgedLabel, float]]] = defaultdict(list)
+    members: dict[str, list[tuple[LabelAndVerdict, float]]] = defaultdict(list)
     for one, weight in zip(labelled, weights, strict=True):
         for tag in dict.fromkeys(one.tags):
             members[tag].append((one, weight))
@@ -242,7 +242,7 @@ def _tags(labelled: Sequence[JudgedLabel], weights: Sequence[float]) -> Iterator
         )
 
 
-def _costs(labelled: Sequence[JudgedLabel]) -> tuple[float | None, float | None]:
+def _costs(labelled: Sequence[LabelAndVerdict]) -> tuple[float | None, float | None]:
     """The judge's cost for these results, and by agreement; None where the cost of any is unknown."""
     known = [one.cost for one in labelled if one.cost is not None]
     agreed = sum(one.agrees for one in labelled)

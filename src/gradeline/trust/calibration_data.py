@@ -16,7 +16,7 @@ from gradeline.store.database import SharedStorage
 from gradeline.store.labels import current_labels, has_label_tables, reference_labels
 from gradeline.store.sql_storage import response_chain
 from gradeline.trust.calibration import CalibratedJudge, JudgedResults, LabelSource
-from gradeline.trust.judged_label import JudgedLabel
+from gradeline.trust.label_and_verdict import LabelAndVerdict
 from gradeline.trust.reference_methods import ReferenceMethod
 
 _DECIDED = {Outcome.PASS: True, Outcome.FAIL: False}
@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 class CalibrationData(NamedTuple):
     """The input of `calibrate`, as far as the store has it."""
 
-    labelled: list[JudgedLabel]
+    labelled: list[LabelAndVerdict]
     results: JudgedResults
     source: LabelSource
     grades: Sequence[tuple[ReferenceLabel, bool, Grade]] = ()
@@ -119,7 +119,7 @@ def read_method_verdicts(
 ) -> CalibrationData:
     """The verdicts of a method on all results of a run, with those of a grader's judge."""
     reader = _VerdictReader(storage, run, key)
-    labelled: list[JudgedLabel] = []
+    labelled: list[LabelAndVerdict] = []
     left_out = total = missing = 0
     for number, record in enumerate(storage.records(run.id)):
         progress(number)
@@ -190,13 +190,13 @@ class _VerdictReader:
         baseline = _baseline_of(run, key)
         self._baseline = None if baseline is None else _find(storage, baseline)
 
-    def verdict(self, record: Record, passed: bool, label: ReferenceLabel | None) -> JudgedLabel | None:
+    def verdict(self, record: Record, passed: bool, label: ReferenceLabel | None) -> LabelAndVerdict | None:
         """The label with the judge's verdict; None if the judge was not to grade the result."""
         grade = record.grades.get(self._key)
         if record.response.error is not None or (grade is not None and grade.outcome in _NOT_JUDGED):
             return None
         answer, other = self.answer(record), self.other_answer(record)
-        return JudgedLabel(
+        return LabelAndVerdict(
             case=record.case,
             passed=passed,
             verdict=None if grade is None else grade.passed,

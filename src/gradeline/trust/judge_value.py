@@ -8,7 +8,7 @@ from math import atanh, sqrt, tanh
 from gradeline.model.calibration import JudgeValue
 from gradeline.stats import Confusion, clopper_pearson, corrected_mean
 from gradeline.stats.distributions import normal_quantile
-from gradeline.trust.judged_label import JudgedLabel, agreement_table
+from gradeline.trust.label_and_verdict import LabelAndVerdict, agreement_table
 
 MIN_LABELS_FOR_VALUE = 10
 NOTHING = 0.1
@@ -19,7 +19,7 @@ _ALMOST_ONE = 1.0 - 1e-9
 
 
 def judge_value(
-    labelled: Sequence[JudgedLabel], weights: Sequence[float], unlabelled: Sequence[float]
+    labelled: Sequence[LabelAndVerdict], weights: Sequence[float], unlabelled: Sequence[float]
 ) -> JudgeValue | None:
     """The labels that would be needed for the same interval of the pass rate without the judge.
 

@@ -8,13 +8,13 @@ from math import fsum, inf
 from typing import NamedTuple
 
 from gradeline.model.calibration import LengthRule
-from gradeline.trust.judged_label import JudgedLabel
+from gradeline.trust.label_and_verdict import LabelAndVerdict
 
 FOLDS = 5
 _SLACK = 1e-9
 
 
-def length_rule(labelled: Sequence[JudgedLabel], weights: Sequence[float]) -> LengthRule | None:
+def length_rule(labelled: Sequence[LabelAndVerdict], weights: Sequence[float]) -> LengthRule | None:
     """The agreement of "the longer answer wins", or of "answers from some length on pass"; None if unknown.
 
     The first is for judges that compare two answers. For others the length is the one that agrees best with the labels

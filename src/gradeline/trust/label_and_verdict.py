@@ -11,7 +11,7 @@ from gradeline.stats import Confusion, Interval, cohen_kappa, confusion, kappa_l
 from gradeline.stats.intervals import effective_interval
 
 
-class JudgedLabel(NamedTuple):
+class LabelAndVerdict(NamedTuple):
     """A label and the judge's verdict on the same result."""
 
     case: str
@@ -44,7 +44,7 @@ class JudgedLabel(NamedTuple):
         return ("case", self.case) if self.cluster is None else ("cluster", self.cluster)
 
 
-def weights_of(labelled: Sequence[JudgedLabel]) -> list[float]:
+def weights_of(labelled: Sequence[LabelAndVerdict]) -> list[float]:
     """How much each label counts, with a mean of 1: inversely to the probability with which it was drawn.
 
     Equal where the probability of any is unknown.
@@ -56,7 +56,7 @@ def weights_of(labelled: Sequence[JudgedLabel]) -> list[float]:
     return [1.0 if abs(weight - mean) <= 1e-9 * mean else weight / mean for weight in inverse]
 
 
-def agreement_table(labelled: Sequence[JudgedLabel], weights: Sequence[float]) -> Confusion:
+def agreement_table(labelled: Sequence[LabelAndVerdict], weights: Sequence[float]) -> Confusion:
     """Labels by verdict."""
     labels, verdicts = [one.passed for one in labelled], [one.verdict for one in labelled]
     return confusion(labels, verdicts, None if _equal(weights) else weights)
@@ -71,7 +71,7 @@ class KappaBounds(NamedTuple):
     lower: float
 
 
-def kappa_bounds(labelled: Sequence[JudgedLabel], weights: Sequence[float]) -> KappaBounds | None:
+def kappa_bounds(labelled: Sequence[LabelAndVerdict], weights: Sequence[float]) -> KappaBounds | None:
     """Kappa of judge and labels; None where it is undefined."""
     found = cohen_kappa(agreement_table(labelled, weights))
     if found is None:
@@ -86,7 +86,7 @@ def kappa_bounds(labelled: Sequence[JudgedLabel], weights: Sequence[float]) -> K
 
 
 def share_interval(
-    labelled: Sequence[JudgedLabel], weights: Sequence[float], *, of: bool | None = None
+    labelled: Sequence[LabelAndVerdict], weights: Sequence[float], *, of: bool | None = None
 ) -> Interval | None:
     """The share of verdicts that are the label's, among all labels or those that pass or fail; None without any."""
     judged = [pair for pair in zip(labelled, weights, strict=True) if pair[0].verdict is not None]
@@ -125,7 +125,7 @@ class _Cell(NamedTuple):
         return self.label is self.verdict
 
 
-def _cells(labelled: Sequence[JudgedLabel], weights: Sequence[float]) -> list[_Cell]:
+def _cells(labelled: Sequence[LabelAndVerdict], weights: Sequence[float]) -> list[_Cell]:
     """The labels with a verdict, counted.
 
     Where weights differ, each stratum is given up to one disagreement more: fifty labels without one do not prove that
@@ -162,7 +162,7 @@ def _equal(weights: Sequence[float]) -> bool:
     return len(set(weights)) <= 1
 
 
-def _group_excess(labelled: Sequence[JudgedLabel], weights: Sequence[float]) -> float:
+def _group_excess(labelled: Sequence[LabelAndVerdict], weights: Sequence[float]) -> float:
     """The variance of kappa by groups of results over its variance by results."""
     table = agreement_table(labelled, weights)
     label = (table.positives / table.n, table.negatives / table.n)
