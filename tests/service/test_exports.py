@@ -86,6 +86,15 @@ def test_json_lines_are_records(call: Any, service: Service) -> None:
     assert [from_json(Record, line) for line in lines] == list(service.storage.records(run))
 
 
+def test_labels_are_in_the_files_of_data(call: Any, service: Service) -> None:
+    run = saved(service)
+    call("PUT", f"/api/evaluations/{run}/results/c1~0/labels/exact", json={"verdict": "fail", "reason": "wrong"})
+    lines = [json.loads(line) for line in exported(call, run, "jsonl").body.splitlines()]
+    assert [[one["verdict"] for one in line.get("labels", [])] for line in lines] == [[], ["fail"]]
+    rows = list(csv.DictReader(io.StringIO(exported(call, run, "csv").body, newline="")))
+    assert [(row["case"], row["label"], row["label_raters"]) for row in rows] == [("c0", "", ""), ("c1", "fail", "1")]
+
+
 def test_csv_defuses_what_a_spreadsheet_would_run(call: Any, service: Service) -> None:
     run = saved(service, 1, text="=HYPERLINK('http://evil')")
     [row] = csv.DictReader(io.StringIO(exported(call, run, "csv").body, newline=""))

@@ -36,8 +36,8 @@ def export(run_name: str, file_format: str, output: Path | None) -> None:
     RUN is an id, the start of one, a name, latest or latest~1 (default: latest).
 
     \b
-    jsonl     every record, one JSON object per line
-    csv       one row per case, repeat and grader, for spreadsheets
+    jsonl     every record with its labels, one JSON object per line
+    csv       one row per case, repeat and grader with its label, for spreadsheets
     parquet   the same rows with typed columns, for data frames (needs the extra export)
     junit     one test per case, repeat and grader, for continuous integration
     markdown  verdict, graders and worst cases, for a pull request
@@ -50,10 +50,12 @@ def export(run_name: str, file_format: str, output: Path | None) -> None:
     with open_store(settings, "read") as storage:
         run = storage.find_run(run_name)
         if file_format == "parquet":
+            from gradeline.report.labelled_records import grader_labels
             from gradeline.report.table import write_parquet
 
+            labels = grader_labels(storage, run)
             write_parquet_file(
-                output, lambda path: write_parquet(path, storage.records(run.id), run.graders, run.variant)
+                output, lambda path: write_parquet(path, storage.records(run.id), run.graders, run.variant, labels)
             )
         elif file_format == "inspect":
             from gradeline.engine.aggregate import conclude
@@ -73,14 +75,15 @@ def export(run_name: str, file_format: str, output: Path | None) -> None:
 def _write(file: IO[str], file_format: str, storage: Storage, run: Run) -> None:
     """Write a text format; each loads only what it needs."""
     if file_format == "jsonl":
-        from gradeline.model import to_json
+        from gradeline.report.labelled_records import record_lines
 
-        file.writelines(f"{to_json(record)}\n" for record in storage.records(run.id))
+        file.writelines(f"{line}\n" for line in record_lines(storage, run))
         return
     if file_format == "csv":
+        from gradeline.report.labelled_records import grader_labels
         from gradeline.report.table import write_csv
 
-        write_csv(file, storage.records(run.id), run.graders, run.variant)
+        write_csv(file, storage.records(run.id), run.graders, run.variant, grader_labels(storage, run))
         return
 
     from gradeline.engine.aggregate import conclude

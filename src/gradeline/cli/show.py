@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from heapq import nsmallest
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -34,19 +34,6 @@ _WORST = (
     TableColumn(""),
     TableColumn("why", wraps=True),
 )
-_LABEL_FIELDS = {
-    "grader": "question",
-    "verdict": "verdict",
-    "score": "score",
-    "category": "category",
-    "reason": "comment",
-    "author": "rater",
-    "role": "role",
-    "probability": "probability",
-    "sample": "sample",
-    "at": "at",
-}
-"""Fields of a label in a record, with their names in the store."""
 _MAX_TRACEBACKS = 2
 _MAX_LINES = 15
 _MAX_LINE = 300
@@ -161,37 +148,12 @@ def show(run_name: str, records: bool, rogan_gladen: bool) -> None:
     with open_store(settings, "read") as storage:
         found = storage.find_run(run_name)
         if records:
+            from gradeline.report.labelled_records import record_lines
+
             with streaming_output() as stream:
-                _write_records(storage, found, stream)
+                stream.writelines(f"{line}\n" for line in record_lines(storage, found))
         else:
             show_run(settings, storage, found, rogan_gladen=rogan_gladen)
-
-
-def _write_records(storage: Storage, found: Run, file: IO[str]) -> None:
-    import msgspec
-
-    from gradeline.model import to_json
-
-    labels = _labels_of(storage, found)
-    for record in storage.records(found.id):
-        text = to_json(record)
-        own = labels.get((record.case, record.repeat))
-        if own is not None:
-            text = f'{text[:-1]},"labels":{msgspec.json.encode(own).decode()}}}'
-        file.write(f"{text}\n")
-
-
-def _labels_of(storage: Storage, run: Run) -> dict[tuple[str, int], list[dict[str, object]]]:
-    """The labels of a run by case and repeat."""
-    from gradeline.store.database import SharedStorage
-    from gradeline.store.labels import has_label_tables, labels_of_run
-
-    found: dict[tuple[str, int], list[dict[str, object]]] = {}
-    if isinstance(storage, SharedStorage) and has_label_tables(storage.database.read):
-        for label in labels_of_run(storage.database.read, run.id):
-            shown = {name: getattr(label, field) for name, field in _LABEL_FIELDS.items()}
-            found.setdefault((label.case, label.repeat), []).append(shown)
-    return found
 
 
 class WorstCase(NamedTuple):

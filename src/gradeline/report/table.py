@@ -9,13 +9,14 @@ from importlib import import_module
 from json import dumps
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from gradeline.analysis.ranking import ScoreMatrix
 from gradeline.errors import ConfigError, Outcome, Problem
 from gradeline.model import ErrorInfo, Grade, Record, RunGrader, quote
+from gradeline.model.label import ReferenceLabel
 from gradeline.model.text import clean_text, escape_formula
 from gradeline.suite.parquet import DuckDB
 
@@ -83,6 +84,10 @@ COLUMN_TYPES = {
 """The columns of a run with their types in DuckDB."""
 VARIANT_COLUMN = {"variant": "VARCHAR"}
 """The last column of a run with a variant."""
+LABEL_TYPES = {"label": "VARCHAR", "label_score": "DOUBLE", "label_category": "VARCHAR", "label_raters": "INTEGER"}
+"""The columns of a run with labels: what people say about the grader's question, and how many of them."""
+TableLabels: TypeAlias = Mapping[tuple[str, int, str], ReferenceLabel]
+"""The labels of a run by case, repeat and grader."""
 CSV_COLUMNS = tuple(name for name in COLUMN_TYPES if name not in ("tags", "metadata"))
 _NO_GRADE = _NO_ERROR = ("", "", "")
 
@@ -92,17 +97,21 @@ def write_csv(
     records: Iterable[Record],
     graders: Mapping[str, RunGrader] | None = None,
     variant: str | None = None,
+    labels: TableLabels | None = None,
 ) -> None:
     """One row per (case, repeat, grader), in constant memory; with a run's graders, also for grades still missing.
 
     Open the file with ``newline=""``. Text that a spreadsheet would run as a formula is prefixed with an apostrophe.
     Unknown values are empty cells: an error has no score, a missing grade no outcome. A run with a variant has a
-    column more.
+    column more, one with labels those of `LABEL_TYPES`.
     """
     last = () if variant is None else (cell_text(variant),)
     table = csv.writer(file, lineterminator="\r\n")
-    table.writerow((*CSV_COLUMNS, *(VARIANT_COLUMN if last else ())))
-    table.writerows((*_csv_cells(row), *last) for row in result_rows(records, graders))
+    table.writerow((*CSV_COLUMNS, *(LABEL_TYPES if labels else ()), *(VARIANT_COLUMN if last else ())))
+    table.writerows(
+        (*_csv_cells(row), *(map(_csv_cell, _label_cells(row, labels)) if labels else ()), *last)
+        for row in result_rows(records, graders)
+    )
 
 
 def _csv_cells(row: TableRow) -> tuple[str, ...]:
@@ -124,6 +133,19 @@ def _csv_cells(row: TableRow) -> tuple[str, ...]:
         cell_text(record.submissions.get(row.grader)),
         cell_text(response.text),
     )
+
+
+def _label_cells(row: TableRow, labels: TableLabels) -> tuple[str | float | int | None, ...]:
+    """The values of the columns `LABEL_TYPES`."""
+    found = labels.get((row.record.case, row.record.repeat, row.grader))
+    if found is None:
+        return (None,) * len(LABEL_TYPES)
+    verdict = None if found.passed is None else "pass" if found.passed else "fail"
+    return verdict, found.score, found.category, found.raters
+
+
+def _csv_cell(value: str | float | int | None) -> str:
+    return cell_text(value) if isinstance(value, str) else "" if value is None else str(value)
 
 
 def cell_text(value: str | list[str] | None) -> str:
@@ -217,17 +239,22 @@ _SETTINGS = {
 
 
 def write_parquet(
-    path: Path, records: Iterable[Record], graders: Mapping[str, RunGrader], variant: str | None = None
+    path: Path,
+    records: Iterable[Record],
+    graders: Mapping[str, RunGrader],
+    variant: str | None = None,
+    labels: TableLabels | None = None,
 ) -> None:
     """One row per (case, repeat, grader), as in CSV but typed and without escapes, in constant memory.
 
     See `write_rows` for requirements and errors.
     """
-    rows = map(_parquet_cells, result_rows(records, graders))
-    if variant is None:
-        write_rows(path, COLUMN_TYPES, rows)
-    else:
-        write_rows(path, COLUMN_TYPES | VARIANT_COLUMN, ((*row, variant) for row in rows))
+    columns = COLUMN_TYPES | (LABEL_TYPES if labels else {}) | (VARIANT_COLUMN if variant is not None else {})
+    last = () if variant is None else (variant,)
+    rows = result_rows(records, graders)
+    write_rows(
+        path, columns, ((*_parquet_cells(row), *(_label_cells(row, labels) if labels else ()), *last) for row in rows)
+    )
 
 
 def write_rows(path: Path, columns: Mapping[str, str], cells: Iterable[Sequence[object]]) -> None:

@@ -18,10 +18,11 @@ import msgspec
 
 from gradeline.engine.aggregate import RunReport, conclude
 from gradeline.errors import ConfigError
-from gradeline.model import Record, Run, Storage, to_json
+from gradeline.model import Record, Run, Storage
 from gradeline.report.html import write_html
 from gradeline.report.junit import write_junit
-from gradeline.report.table import require_duckdb, write_csv, write_parquet
+from gradeline.report.labelled_records import grader_labels, record_lines
+from gradeline.report.table import TableLabels, require_duckdb, write_csv, write_parquet
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.labels import Labels, with_labels
 from gradeline.service.results import EXPORTS_AT_ONCE, Results
@@ -153,7 +154,9 @@ def _run_writer(pipe: _Pipe, write: Callable[[IO[str]], None], done: Callable[[]
 _CHUNK = 256 * 1024
 
 
-def parquet_chunks(records: Iterable[Record], run: Run, done: Callable[[], None]) -> ByteStream:
+def parquet_chunks(
+    records: Iterable[Record], run: Run, done: Callable[[], None], labels: Callable[[], TableLabels]
+) -> ByteStream:
     """The bytes of the file (`gradeline.report.table`).
 
     It is complete on disk before the first byte is returned; ``done`` is called at the end, also after an error.
@@ -162,7 +165,7 @@ def parquet_chunks(records: Iterable[Record], run: Run, done: Callable[[], None]
         opened.callback(done)
         _require_duckdb()
         path = Path(opened.enter_context(TemporaryDirectory(prefix="gradeline-parquet-"))) / "results.parquet"
-        write_parquet(path, records, run.graders, run.variant)
+        write_parquet(path, records, run.graders, run.variant, labels())
         return ByteStream(_read(path, opened.pop_all()))
 
 
@@ -245,7 +248,9 @@ class Exports:
             )
         kind = KINDS[format_]
         if format_ is Format.PARQUET:
-            chunks = parquet_chunks(self._records(run), run, self._slots.release)
+            chunks = parquet_chunks(
+                self._records(run), run, self._slots.release, lambda: grader_labels(self._storage, run)
+            )
         else:
             chunks = stream_text(self._writer(run, format_), self._slots.release)
         return ExportFile(_file_name(run, kind.suffix), kind.content_type, chunks)
@@ -254,9 +259,12 @@ class Exports:
         if format_ is Format.JSON:
             return lambda file: self._write_json(file, run)
         if format_ is Format.JSONL:
-            return lambda file: file.writelines(f"{to_json(record)}\n" for record in self._records(run))
+            lines = record_lines(self._storage, run, self._records(run))
+            return lambda file: file.writelines(f"{line}\n" for line in lines)
         if format_ is Format.CSV:
-            return lambda file: write_csv(file, self._records(run), run.graders, run.variant)
+            return lambda file: write_csv(
+                file, self._records(run), run.graders, run.variant, grader_labels(self._storage, run)
+            )
         if format_ is Format.JUNIT:
             return lambda file: write_junit(file, self._report(run))
         return lambda file: write_html(file, self._report(run))

@@ -293,6 +293,13 @@ def fresh_labels(storage: Storage, run: Run, question: str | None = None) -> Fre
     return FreshLabels(fresh, replaced, cases)
 
 
+def labels_of_run_and_parents(storage: Storage, run: Run) -> list[LabelRow]:
+    """The current labels of a run and of the runs that it regrades, also of replaced responses."""
+    if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
+        return []
+    return current_labels(storage.database.read, response_chain(storage.database.read, run.id))
+
+
 def draws_of_responses(storage: Storage, run: Run, question: str) -> list[LabelDraw]:
     """The results drawn for labelling in a run and in the runs that it regrades."""
     if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):

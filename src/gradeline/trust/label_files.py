@@ -19,9 +19,9 @@ from gradeline.model.sample import join_turns
 from gradeline.model.text import escape_formula, quote
 from gradeline.store.database import SharedStorage
 from gradeline.store.labels import (
-    current_labels,
     has_label_tables,
     history_of_run,
+    labels_of_run_and_parents,
 )
 from gradeline.store.sql_storage import response_chain
 from gradeline.trust.label_samples import LabelSample
@@ -101,10 +101,7 @@ def write_template(storage: Storage, run: Run, sample: LabelSample, file: IO[str
 
 
 def _label_cells(storage: Storage, run: Run) -> Iterator[Cells]:
-    if isinstance(storage, SharedStorage) and has_label_tables(storage.database.read):
-        read = storage.database.read
-        for row in current_labels(read, response_chain(read, run.id)):
-            yield _cells(row)
+    return map(_cells, labels_of_run_and_parents(storage, run))
 
 
 def _history_cells(storage: Storage, run: Run) -> Iterator[Cells]:
