@@ -71,6 +71,11 @@ def test_json_has_everything_that_is_stored(call: Any, service: Service) -> None
             "both_orders": False,
             "judge_id": "",
             "noise": 0.0,
+            "judge_fingerprint": "",
+            "prompt_hash": "",
+            "rubric_version": "",
+            "weights": None,
+            "selective": None,
         }
     }
     assert answer.body["summary"]["total_results"] == 2
