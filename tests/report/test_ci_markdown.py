@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from gradeline.report.ci_markdown import comment, comment_marker
@@ -83,6 +84,24 @@ def test_a_run_without_a_base_shows_its_graders_and_claims_no_comparison() -> No
     assert "| <code>right</code> | 0.900 | 90.0 % | 9 of 10 | 1 |" in text
     assert "not compared: no base&#58; none" in text
     assert "worse" not in text
+
+
+def test_what_labels_say_is_next_to_the_judges_numbers() -> None:
+    rate, difference = (
+        "0.705 judge → 0.398 (0.305–0.499), 100 labels",
+        "+0.030 judge → -0.052 (-0.110…+0.006), 60 cases",
+    )
+    graders = {
+        "kind": CiGrader(mean=0.7, mean_ci=None, pass_rate=0.7, scored=10, total=10, errors=0, corrected=rate),
+        "<b>": CiGrader(mean=0.7, mean_ci=None, pass_rate=0.7, scored=10, total=10, errors=0, corrected=HOSTILE),
+        "plain": CiGrader(mean=0.7, mean_ci=None, pass_rate=0.7, scored=10, total=10, errors=0),
+    }
+    changes = {"kind": msgspec.structs.replace(change(), corrected=difference), "plain": change()}
+    lines = comment("evals", [ci_run(graders=graders, changes=changes)], "warn").splitlines()
+    assert "- kind&#58; pass rate 0.705 judge → 0.398 (0.305–0.499), 100 labels" in lines
+    assert f"- kind&#58; difference {difference}" in lines
+    assert sum("judge →" in line for line in lines) == 2
+    assert "<img" not in "".join(lines)
 
 
 @pytest.mark.parametrize(("undecided", "expected"), [("fail", "The job fails"), ("warn", "does not fail")])
