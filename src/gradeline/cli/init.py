@@ -75,28 +75,41 @@ def init(folder: Path, kind: str | None, forge: str | None, force: bool, **optio
 
 
 @click.command()
+@click.argument("kind", metavar="[KIND]", type=click.Choice(["suite", "route"]), default="suite")
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="FILE", help="Output file (default: standard output)."
 )
 @global_options
-def schema(output: Path | None) -> None:
-    """Print the JSON Schema of suite files, for completion and checks in an editor.
+def schema(kind: str, output: Path | None) -> None:
+    """Print the JSON Schema of suite files, or of route files, for completion and checks in an editor.
 
     \b
     gradeline schema > suite.schema.json
+    gradeline schema route > route.schema.json
     Refer to it in the first line of a suite:
     # yaml-language-server: $schema=suite.schema.json
     """
     from gradeline.cli.starter.creation import NewSuite, write_text
-    from gradeline.suite.schema import schema_text  # loads every grader
 
-    text = schema_text()
+    text = _schema_text(kind)
     if output is None:
         click.echo(text, nl=False)
         return
     write_text(output, text, "w")
     if current_settings().json:
         _report(NewSuite((str(output),)))
+
+
+def _schema_text(kind: str) -> str:
+    if kind == "route":
+        import json
+
+        from gradeline.trust.route_file import route_schema
+
+        return json.dumps(route_schema(), indent=1) + "\n"
+    from gradeline.suite.schema import schema_text  # loads every grader
+
+    return schema_text()
 
 
 def _report(suite: NewSuite) -> None:

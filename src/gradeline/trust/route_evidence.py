@@ -94,21 +94,24 @@ def outcome_evidence(
     now = now or datetime.now(UTC)
     labels: dict[tuple[str, str], ArmEvidence] = defaultdict(ArmEvidence)
     verdicts: dict[tuple[str, str], list[tuple[bool, float]]] = defaultdict(list)
-    for (family, arm), passed, source, at in _single_outcomes(storage, route):
+    for (family, arm), passed, source, at in _single_outcomes(storage, route, JUDGE + judge if judge else LABEL):
         age = _age_days(at, now)
         if age > route.max_age_days:
             continue
         weight = 0.5 ** (age / route.half_life_days)
         if source == LABEL:
             labels[family, arm] = labels[family, arm].plus(ArmEvidence(passed * weight, (not passed) * weight))
-        elif judge and source == JUDGE + judge:
+        else:
             verdicts[family, arm].append((passed, weight))
     for key, seen in verdicts.items():
         labels[key] = labels[key].plus(_corrected(seen, rates.get(key[1])))
     return dict(labels)
 
 
-def _single_outcomes(storage: Storage, route: RouteFile) -> Iterator[tuple[tuple[str, str], bool, str, str]]:
+def _single_outcomes(
+    storage: Storage, route: RouteFile, judge: str
+) -> Iterator[tuple[tuple[str, str], bool, str, str]]:
+    """Family and arm, verdict, source and time of each request's outcome: a label, else the verdict of this judge."""
     known: dict[str, tuple[tuple[str, str], bool, str, str]] = {}
     arms = {arm.name for arm in route.arms}
     after = 0
@@ -116,7 +119,8 @@ def _single_outcomes(storage: Storage, route: RouteFile) -> Iterator[tuple[tuple
         after = page[-1].request.n
         for request, outcome in page:
             before = known.get(request.id)
-            if request.served_by in arms and (before is None or before[2] != LABEL or outcome.source == LABEL):
+            counted = outcome.source in (LABEL, judge) and request.served_by in arms
+            if counted and (before is None or before[2] != LABEL or outcome.source == LABEL):
                 cell = (request.family, request.served_by or "")
                 known[request.id] = (cell, outcome.score >= PASS_SCORE, outcome.source, outcome.at)
     yield from known.values()

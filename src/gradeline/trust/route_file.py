@@ -29,6 +29,7 @@ _NAME = r"^[A-Za-z0-9][A-Za-z0-9._:-]*$"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME_EXPECTED = "a name of letters, digits and . _ : -"
+_SHARE = "a number from 0 to 1"
 OPENAI = "https://api.openai.com/v1"
 
 _Share = Annotated[float, Meta(ge=0, le=1)]
@@ -48,7 +49,9 @@ class ArmEntry(Config, frozen=True, kw_only=True):
     ] = None
     cost: Annotated[
         Annotated[float, Meta(ge=0)] | None,
-        described("Mean cost of a request in US dollars (default: that of the run's responses)."),
+        described(
+            "Mean cost of a request in US dollars (default: that of the run's responses).", expected="a number from 0"
+        ),
     ] = None
     price: Annotated[
         PriceSpec | None, described("Price of the model, for logged costs (default: the known price).")
@@ -72,9 +75,9 @@ class FamilyRule(Config, frozen=True, kw_only=True):
 
     header: Annotated[str | None, described("Header of the request.", expected="the name of a header")] = None
     body: Annotated[str | None, described("JMESPath in the body of the request.", expected="a JMESPath")] = None
-    fixed: Annotated[str | None, described("The same family for every request.", expected="a name", min_length=1)] = (
-        None
-    )
+    fixed: Annotated[
+        Annotated[str, Meta(min_length=1)] | None, described("The same family for every request.", expected="a name")
+    ] = None
 
     def faults(self) -> Iterator[Problem]:
         if sum(one is not None for one in (self.header, self.body, self.fixed)) != 1:
@@ -104,31 +107,50 @@ class RouteFile(Config, frozen=True, kw_only=True):
         FamilyRule(fixed="default")
     )
     cost_weight: Annotated[
-        Annotated[float, Meta(ge=0)], described("λ: how much quality one US dollar per request is worth (default 0).")
+        Annotated[float, Meta(ge=0)],
+        described("λ: how much quality one US dollar per request is worth (default 0).", expected="a number from 0"),
     ] = msgspec.field(name="lambda", default=0.0)
-    exploration: Annotated[_Share, described("Maximum share of requests for unproven arms (default 0.05).")] = 0.05
-    baseline_share: Annotated[_Share, described("Minimum share of requests for the baseline (default 0.05).")] = 0.05
+    exploration: Annotated[
+        _Share, described("Maximum share of requests for unproven arms (default 0.05).", expected=_SHARE)
+    ] = 0.05
+    baseline_share: Annotated[
+        _Share, described("Minimum share of requests for the baseline (default 0.05).", expected=_SHARE)
+    ] = 0.05
     minimum_samples: Annotated[
-        Annotated[int, Meta(ge=1)], described("Results per arm and family before an arm is proven (default 30).")
+        Annotated[int, Meta(ge=1)],
+        described(
+            "Results per arm and family before an arm is proven (default 30).", expected="a whole number, at least 1"
+        ),
     ] = 30
-    margin: Annotated[_Share, described("Largest loss of quality of a proven arm (default 0.05).")] = 0.05
+    margin: Annotated[_Share, described("Largest loss of quality of a proven arm (default 0.05).", expected=_SHARE)] = (
+        0.05
+    )
     alpha: Annotated[
-        _Share, described("Maximum share of routed requests worse than the baseline, 90 % sure (default 0.1).")
+        _Share,
+        described(
+            "Maximum share of routed requests worse than the baseline, 90 % sure (default 0.1).", expected=_SHARE
+        ),
     ] = 0.1
     half_life_days: Annotated[
-        Annotated[float, Meta(gt=0)], described("Days after which evidence counts half (default 30).")
+        Annotated[float, Meta(gt=0)],
+        described("Days after which evidence counts half (default 30).", expected="a number of days above 0"),
     ] = 30.0
     max_age_days: Annotated[
-        Annotated[float, Meta(gt=0)], described("Days after which evidence and tables expire (default 90).")
+        Annotated[float, Meta(gt=0)],
+        described("Days after which evidence and tables expire (default 90).", expected="a number of days above 0"),
     ] = 90.0
     require_probes: Annotated[bool, described("Whether the judge's probes must have passed (default true).")] = True
     enabled: Annotated[bool, described("false sends every request to the baseline (default true).")] = True
     timeout: Annotated[
-        Annotated[float, Meta(gt=0, le=86_400)], described("Timeout of a call in seconds (default 600).")
+        Annotated[float, Meta(gt=0, le=86_400)],
+        described("Timeout of a call in seconds (default 600).", expected="a number of seconds above 0"),
     ] = 600.0
     first_byte_timeout: Annotated[
         Annotated[float, Meta(gt=0, le=86_400)],
-        described("Seconds for a candidate's first byte before the baseline is called (default 30)."),
+        described(
+            "Seconds for a candidate's first byte before the baseline is called (default 30).",
+            expected="a number of seconds above 0",
+        ),
     ] = 30.0
 
     def faults(self) -> Iterator[Problem]:

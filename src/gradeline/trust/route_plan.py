@@ -123,8 +123,8 @@ def plan_split(
     for key, found in (further or {}).items():
         evidence[key] = evidence.get(key, NO_EVIDENCE).plus(found)
     policy_arms = [PolicyArm(arm, found.cost) for arm, found in arms.items()]
-    promised, promise = _promise(arms, baseline, rules, alpha, refused, seed)
-    gates.append(_promise_gate(promise, len(refused) >= len(arms) - 1))
+    promised, promise, obstacle = _promise(arms, baseline, rules, alpha, refused, seed)
+    gates.append(_promise_gate(promise, obstacle))
     families = {}
     for family in [*sorted({family for family, _ in evidence}), EVERY_FAMILY]:
         limits = rules if family in promised else _exploring(rules)
@@ -170,8 +170,8 @@ class _Worse(NamedTuple):
 
 def _promise(
     arms: Mapping[str, ArmResults], baseline: str, rules: PolicyRules, alpha: float, refused: frozenset[str], seed: int
-) -> tuple[frozenset[str], RoutePromise]:
-    """The families that may be routed, and the bound on what is lost there."""
+) -> tuple[frozenset[str], RoutePromise, str]:
+    """The families that may be routed, the bound on what is lost there, and why there is none."""
     empty = RoutePromise(alpha=alpha, confidence=CONFIDENCE)
     halves = {
         arm: found._replace(results=[one for one in found.results if in_first_half(one.case, seed)])
@@ -182,9 +182,11 @@ def _promise(
         for arm, found in arms.items()
     }
     order, shares = _routed_order(halves, baseline, rules, refused, seed)
+    if not order:
+        return frozenset(), empty, "in no family is a candidate worth more than the baseline"
     kept, promise = frozenset[str](), empty
     for step in _STEPS:
-        chosen = frozenset(order[: max(1, round(step * len(order)))]) if order else frozenset()
+        chosen = frozenset(order[: max(1, round(step * len(order)))])
         found = _worse(_pairs(others, baseline, {family: shares[family] for family in chosen}), _judged(arms))
         if found is None:
             break
@@ -198,9 +200,9 @@ def _promise(
             labelled=found.labelled,
         )
         if not tried.kept:
-            return kept, promise if kept else tried
+            return kept, promise if kept else tried, ""
         kept, promise = chosen, tried
-    return kept, promise
+    return kept, promise, f"fewer than {MIN_LABELS} cases to be routed have a label of both answers: label more"
 
 
 def _routed_order(
@@ -426,13 +428,9 @@ def _arm_gate(arm: str, passed: bool, detail: str) -> RouteGate:
     return RouteGate(name="per-arm errors", passed=passed, detail=detail, arm=arm)
 
 
-def _promise_gate(promise: RoutePromise, refused: bool) -> RouteGate:
-    if promise.bound is None:
-        detail = "no arm may be routed" if refused else "no family would be routed"
-        if not refused and not promise.pairs:
-            detail = f"fewer than {MIN_LABELS} cases have a label of both answers, or no family would be routed"
-        return RouteGate(name="promise", passed=False, detail=detail)
-    return RouteGate(name="promise", passed=promise.kept, detail=promise_sentence(promise))
+def _promise_gate(promise: RoutePromise, obstacle: str) -> RouteGate:
+    detail = obstacle if promise.bound is None else promise_sentence(promise)
+    return RouteGate(name="promise", passed=promise.kept, detail=detail)
 
 
 def promise_sentence(promise: RoutePromise) -> str:
