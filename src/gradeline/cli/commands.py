@@ -37,6 +37,7 @@ COMMANDS = {
     "export": "gradeline.cli.export:export",
     "label": "gradeline.cli.label:label",
     "calibrate": "gradeline.cli.calibrate:calibrate",
+    "anchors": "gradeline.cli.anchors:anchors",
     "ledger": "gradeline.cli.ledger:ledger",
     "view": "gradeline.cli.serve:view",
     "serve": "gradeline.cli.serve:serve",

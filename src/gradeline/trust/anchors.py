@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from random import Random
 from typing import NamedTuple
 from uuid import uuid4
@@ -25,10 +25,11 @@ from gradeline.engine.anchors import (
     save_check,
 )
 from gradeline.engine.definition import RunDefinition, now
-from gradeline.engine.execute import Stop
 from gradeline.engine.grade import GraderUse
 from gradeline.engine.judge_trust import judge_states
+from gradeline.engine.lifecycle import NO_OBSERVER, RunObserver
 from gradeline.engine.orchestrate import suite_of_run
+from gradeline.engine.plan import ProgressCallback, ProgressCount
 from gradeline.engine.prepare import PreparedRun, prepare
 from gradeline.engine.variants import suite_of_variant
 from gradeline.errors import ConfigError, GradelineError, Problem
@@ -70,16 +71,6 @@ class ChosenResult(NamedTuple):
 
     result: ScoredResult
     weight: float
-
-
-class AnchorProgress(NamedTuple):
-    """Grades made, of all that are needed."""
-
-    done: int
-    of: int
-
-
-ShowProgress = Callable[[AnchorProgress], None]
 
 
 def choose_results(results: Sequence[ScoredResult], number: int, seed: int) -> list[ChosenResult]:
@@ -166,8 +157,7 @@ async def freeze(
     number: int = ANCHORS_OF_A_SET,
     repeats: int = REPEATS,
     seed: int = 0,
-    stop: Stop | None = None,
-    show: ShowProgress = lambda _: None,
+    observer: RunObserver = NO_OBSERVER,
 ) -> AnchorSet:
     """Freeze results of a completed run, each with several new scores by its judge.
 
@@ -183,9 +173,20 @@ async def freeze(
         begun = _begun(storage, run, key, number, repeats, seed) or _begin(
             storage, run, use, number=number, repeats=repeats, seed=seed
         )
-        judge = AnchorJudge(use, prepared.pool, prepared.call_limits().concurrency, stop=stop)
-        await _score_all(storage, begun, judge, show)
+        judge = AnchorJudge(use, prepared.pool, prepared.call_limits().concurrency, stop=observer.stop)
+        with _progress(observer, prepared, run, begun.anchors, repeats) as advance:
+            await _score_all(storage, begun, judge, advance)
     return _finish(storage, run, begun)
+
+
+@contextmanager
+def _progress(
+    observer: RunObserver, prepared: PreparedRun, run: Run, anchors: Sequence[Anchor], repeats: int = 1
+) -> Iterator[ProgressCallback]:
+    """The display of a run, for which the anchors are the cases; it also handles interrupts."""
+    cases = prepared._replace(options=prepared.options._replace(samples=tuple(one.name for one in anchors)))
+    with observer.progress(cases, msgspec.structs.replace(run, repeats=repeats)) as advance:
+        yield advance
 
 
 def _check_freezable(storage: Storage, run: Run, key: str, number: int, repeats: int) -> None:
@@ -293,7 +294,7 @@ def _filed_scores(storage: Storage, begun: AnchorSet) -> dict[tuple[str, int], A
     return found
 
 
-async def _score_all(storage: Storage, begun: AnchorSet, judge: AnchorJudge, show: ShowProgress) -> None:
+async def _score_all(storage: Storage, begun: AnchorSet, judge: AnchorJudge, advance: ProgressCallback) -> None:
     """Judge the answers until each has all its scores; a failed call is repeated by the next freeze."""
     known = {place for place, score in _filed_scores(storage, begun).items() if score.score is not None}
     wanted = [
@@ -302,22 +303,22 @@ async def _score_all(storage: Storage, begun: AnchorSet, judge: AnchorJudge, sho
         for anchor in begun.anchors
         if (anchor.name, number) not in known
     ]
-    made = len(known)
-    everything = len(begun.anchors) * begun.repeats
-    show(AnchorProgress(made, everything))
+    advance(ProgressCount(len(known), len(known)))
 
     def done(position: int, score: AnchorScore) -> None:
-        nonlocal made
         filed = FiledScore(set=begun.id, number=wanted[position][1], score=score)
         body = msgspec.json.encode(filed).decode()
         record = TrustRecord(ANCHOR_SCORE, begun.suite, begun.grader, begun.judge_fingerprint, now(), body)
         put_record(storage, record)
-        made += 1
-        show(AnchorProgress(made, everything))
+        advance(_counted(score))
 
     judged = await judge.judge([anchor for anchor, _ in wanted], done)
     if judged.refusal is not None:
         raise judged.refusal
+
+
+def _counted(score: AnchorScore) -> ProgressCount:
+    return ProgressCount(1, errors=int(score.score is None), cost=score.cost)
 
 
 def _finish(storage: Storage, run: Run, begun: AnchorSet) -> AnchorSet:
@@ -376,36 +377,27 @@ async def check(
     grader: str | None = None,
     *,
     number: int | None = None,
-    stop: Stop | None = None,
-    show: ShowProgress = lambda _: None,
+    observer: RunObserver = NO_OBSERVER,
 ) -> list[CheckOutcome]:
     """Judge anchors again: of all sets in use, or of one suite or grader. ``number`` limits those of each set."""
     outcomes = []
     for anchors in sets_in_use(storage, suite, grader, required=True):
-        outcomes.append(await _check(storage, anchors, number, stop, show))
-        if stop is not None and stop.reason is not None:
+        outcomes.append(await _check(storage, anchors, number, observer))
+        if observer.stop is not None and observer.stop.reason is not None:
             break
     return outcomes
 
 
-async def _check(
-    storage: Storage, anchors: AnchorSet, number: int | None, stop: Stop | None, show: ShowProgress
-) -> CheckOutcome:
+async def _check(storage: Storage, anchors: AnchorSet, number: int | None, observer: RunObserver) -> CheckOutcome:
     checks = checks_of(storage, anchors)
     chosen = next_anchors(anchors, checks, len(anchors.anchors) if number is None else number)
-    made = 0
-
-    def done(_position: int, _score: AnchorScore) -> None:
-        nonlocal made
-        made += 1
-        show(AnchorProgress(made, len(chosen)))
-
-    async with _prepared(storage, latest_run(storage, anchors)) as prepared:
+    run = latest_run(storage, anchors)
+    async with _prepared(storage, run) as prepared:
         use = _use_of(prepared, anchors.grader)
         changed = None if is_frozen_grader(anchors, use) else _change(anchors, use)
-        show(AnchorProgress(0, len(chosen)))
-        judge = AnchorJudge(use, prepared.pool, prepared.call_limits().concurrency, stop=stop)
-        judged = await judge.judge(chosen, done)
+        judge = AnchorJudge(use, prepared.pool, prepared.call_limits().concurrency, stop=observer.stop)
+        with _progress(observer, prepared, run, chosen) as advance:
+            judged = await judge.judge(chosen, lambda _, score: advance(_counted(score)))
     if judged.refusal is not None:
         raise judged.refusal
     made_check = concluded(anchors, checks, new_check(anchors, judged.scores, use.judge_fingerprint))
