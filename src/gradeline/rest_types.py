@@ -560,8 +560,8 @@ class SuiteTrendPoint(Struct, frozen=True, kw_only=True):
     """Responses with unknown cost, which are not in the sum."""
     latency_ms: dict[str, float] | None
     segment: int
-    """Means are comparable only within a segment; a new one starts when the grader changes."""
-    changes: tuple[Literal["grader", "cases", "target"], ...]
+    """Means are comparable only within a segment; a new one starts when the grader changes or its judge drifts."""
+    changes: tuple[Literal["grader", "judge", "cases", "target"], ...]
     """What changed since the previous evaluation."""
     reasons: tuple[str, ...]
 

@@ -13,14 +13,15 @@ from gradeline.analysis.ranking import all_runs
 from gradeline.engine.aggregate import GraderSummary, measured_summary
 from gradeline.engine.comparison import target_differences
 from gradeline.engine.definition import Rules, run_data
+from gradeline.engine.judge_breaks import JudgeBreak, breaks_before, judge_breaks
 from gradeline.errors import ConfigError, Problem, closest_match
 from gradeline.model import Run, RunGrader, Storage, quote
 from gradeline.stats.paired import Range
 
 LAST = 20
 
-Change = Literal["grader", "cases", "target"]
-"""What differs from the previous run: the grader, the cases, or the agent."""
+Change = Literal["grader", "judge", "cases", "target"]
+"""What differs from the previous run: the grader, its judge (which drifted), the cases, or the agent."""
 
 
 class TrendPoint(Struct, frozen=True, kw_only=True):
@@ -36,7 +37,7 @@ class TrendPoint(Struct, frozen=True, kw_only=True):
     cost_unknown: int
     latency_ms: dict[str, float] | None
     segment: int
-    """Means are comparable only within a segment: a new one begins where the grader changed."""
+    """Means are comparable only within a segment: a new one begins where the grader changed or its judge drifted."""
     changes: tuple[Change, ...]
     """What changed since the previous run."""
     reasons: tuple[str, ...]
@@ -110,14 +111,15 @@ def _unknown_grader(suite: str, grader: str | None, runs: Sequence[Run]) -> Conf
 
 def _points(storage: Storage, runs: Sequence[Run], key: str) -> Iterator[TrendPoint]:
     segment = 0
+    breaks = judge_breaks(storage, runs[0].suite, key)
     before: tuple[Run, dict[str, str]] | None = None
     for run in runs:
         asked = _cases(storage, run)
-        changes = {} if before is None else dict(_changes(before[0], run, key))
+        changes = {} if before is None else dict(_changes(before[0], run, key, breaks))
         if before is not None and (reason := _other_cases(before[1], asked)):
             changes["cases"] = reason
         before = run, asked
-        segment += "grader" in changes
+        segment += not changes.keys().isdisjoint(("grader", "judge"))
         summary = measured_summary(storage, run)[0]
         column: GraderSummary = summary.graders[key]
         yield TrendPoint(
@@ -135,11 +137,15 @@ def _points(storage: Storage, runs: Sequence[Run], key: str) -> Iterator[TrendPo
         )
 
 
-def _changes(before: Run, after: Run, key: str) -> Iterator[tuple[Change, str]]:
+def _changes(before: Run, after: Run, key: str, breaks: Sequence[JudgeBreak] = ()) -> Iterator[tuple[Change, str]]:
     first, second = before.graders[key], after.graders[key]
     if first.fingerprint != second.fingerprint:
         change = f"{_shown(first)} to {_shown(second)}"
         yield "grader", f"grader {quote(key)} changed: {change}; the means are not comparable"
+    drifts = [one for one in breaks_before(breaks, after, key) if one not in breaks_before(breaks, before, key)]
+    if drifts and first.fingerprint == second.fingerprint:
+        found = f"anchors showed it on {drifts[-1].found[:10]}"
+        yield "judge", f"the judge of {quote(key)} drifted: {found}; the means are not comparable"
     if other := "; ".join(target_differences(before.target, after.target)):
         yield "target", other
 

@@ -36,8 +36,8 @@ _COLUMNS = (
 def trend(suite: str, grader: str | None, last: int) -> None:
     """Show the runs of a suite over time: means with intervals, costs, and changes between runs.
 
-    SUITE is the name of a stored suite, or a suite file. The series is cut where a grader changed, because means before
-    and after are not comparable.
+    SUITE is the name of a stored suite, or a suite file. The series is cut where a grader changed or its judge
+    drifted, because means before and after are not comparable.
 
     \b
     gradeline trend capitals
@@ -99,7 +99,7 @@ def _print(settings: CliSettings, found: Trend) -> None:
     print_table(out, _COLUMNS, map(_row, found.points), gap=1)
     for point in found.points:
         for change, reason in zip(point.changes, point.reasons, strict=True):
-            style = "yellow" if change == "grader" else ""
+            style = "yellow" if change in ("grader", "judge") else ""
             out.print(safe_text(single_line(f"{point.run.id[:8]}: {reason}"), style))
 
 

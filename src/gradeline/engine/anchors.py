@@ -6,15 +6,17 @@ Anchors are chosen and frozen by `gradeline.trust.anchors`; the decision is `gra
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from random import Random
 from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
 
-from gradeline.engine.definition import now
+from gradeline.engine.anchor_text import headline
 from gradeline.engine.execute import Spending, Stop
 from gradeline.engine.grade import GraderUse, Grading
 from gradeline.engine.pipeline import RunTask, spent_before
@@ -31,6 +33,7 @@ from gradeline.model.anchors import (
     ProcessEvidence,
     reference_key,
 )
+from gradeline.model.observation import utc_text
 from gradeline.model.response import known_cost
 from gradeline.store.database import SharedStorage
 from gradeline.store.trust_records import TrustRecord, latest_record, put_record, records
@@ -49,6 +52,8 @@ from gradeline.verdict.drift import (
 MAX_REFERENCE = 5_000
 """Maximum cases of the reference run that are stored."""
 _MAX_ERROR = 300
+
+_log = logging.getLogger("gradeline")
 
 
 class JudgedAnchors(NamedTuple):
@@ -210,7 +215,7 @@ def new_check(anchors: AnchorSet, scores: Sequence[AnchorScore], judge_fingerpri
     cost = None if any(one.cost is None for one in scores) else known_cost(one.cost for one in scores)
     return AnchorCheck(
         set=anchors.id,
-        at=now(),
+        at=utc_text(datetime.now(UTC)),
         judge_fingerprint=judge_fingerprint,
         scores=tuple(scores),
         calls=len(scores),
@@ -254,6 +259,8 @@ async def judge_anchors_after(storage: Storage, task: RunTask, run: Run, stop: S
         )
         found.append(concluded(anchors, checks, check))
         save_check(storage, anchors, found[-1])
+        if found[-1].answer != "none" and (not checks or checks[-1].answer != found[-1].answer):
+            _log.warning("%s: %s (gradeline anchors show)", use.key, headline(found[-1]))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gradeline.engine.definition import RunDefinition
+from gradeline.engine.judge_breaks import breaks_before, judge_breaks
 from gradeline.engine.judge_trust import judge_states
 from gradeline.ledger.quality import QualityLedger, response_digest
 from gradeline.model import Grade, LLMResponse, Record, Response, ResponseKey, Run, RunGrader, Storage
@@ -31,23 +32,37 @@ def observations_of(storage: Storage, run: Run) -> Iterator[Observation]:
     """The observations in a run, in the order of its records."""
     baselines = {key: storage.find_run(name) for key, name in RunDefinition.of(run).baselines.items()}
     states = {key: trust.state for key, trust in judge_states(storage, run).items()}
+    judges = {key: observed_judge(storage, run, key) for key in baselines}
     for record in storage.records(run.id):
         for key, baseline in baselines.items():
             grade = record.grades.get(key)
             if grade is not None:
                 state = states.get(key, "uncalibrated")
-                yield _observation(storage, run, record, key, grade, baseline, state)
+                yield _observation(storage, run, record, key, grade, baseline, state, judges[key])
+
+
+def observed_judge(storage: Storage, run: Run, key: str) -> str:
+    """The ID of a run's judge in the ledger: after a drift it is that of another judge, so that its line breaks."""
+    drifts = len(breaks_before(judge_breaks(storage, run.suite, key), run, key))
+    return grader_of(run.graders[key]) + (f":drift{drifts}" if drifts else "")
 
 
 def _observation(
-    storage: Storage, run: Run, record: Record, key: str, grade: Grade, baseline: Run, state: CalibrationState
+    storage: Storage,
+    run: Run,
+    record: Record,
+    key: str,
+    grade: Grade,
+    baseline: Run,
+    state: CalibrationState,
+    judge: str,
 ) -> Observation:
     other = storage.get_response(ResponseKey(baseline.id, record.case, record.repeat % baseline.repeats))
     return new_observation(
         task_family=task_family(record.sample, run.suite),
         baseline_adapter=adapter_of(baseline),
         candidate_adapter=adapter_of(run),
-        grader_id=grader_of(run.graders[key]),
+        grader_id=judge,
         grader_fingerprint=grade.fingerprint,
         score=grade.score,
         baseline_digest=_digest(other),
