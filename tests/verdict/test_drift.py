@@ -60,9 +60,9 @@ def test_a_repeatable_judge_costs_nothing_and_few_other_scores_name_it() -> None
 def test_a_few_anchors_that_stay_other_are_enough_in_the_end() -> None:
     looks = []
     for day in range(1, 9):
-        looks.append(look(day, {**frozen_scores(*REPEATABLE), **flipped("a5", "a6", "a7")}))
+        looks.append(look(day, {**frozen_scores(*REPEATABLE), **flipped("a5", "a6", "a7", "a8")}))
     found = detect_drift(REPEATABLE, looks)
-    assert (found.answer, found.changed) == ("judge", 3)
+    assert (found.answer, found.changed) == ("judge", 4)
     assert detect_drift(REPEATABLE, looks[:1]).answer == "none"
 
 

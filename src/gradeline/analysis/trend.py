@@ -112,13 +112,21 @@ def _unknown_grader(suite: str, grader: str | None, runs: Sequence[Run]) -> Conf
 def _points(storage: Storage, runs: Sequence[Run], key: str) -> Iterator[TrendPoint]:
     segment = 0
     breaks = judge_breaks(storage, runs[0].suite, key)
+    seen = set(breaks_before(breaks, runs[0], key))
     before: tuple[Run, dict[str, str]] | None = None
     for run in runs:
         asked = _cases(storage, run)
-        changes = {} if before is None else dict(_changes(before[0], run, key, breaks))
+        changes = (
+            {}
+            if before is None
+            else dict(
+                _changes(before[0], run, key, [one for one in breaks_before(breaks, run, key) if one not in seen])
+            )
+        )
         if before is not None and (reason := _other_cases(before[1], asked)):
             changes["cases"] = reason
         before = run, asked
+        seen.update(breaks_before(breaks, run, key))
         segment += not changes.keys().isdisjoint(("grader", "judge"))
         summary = measured_summary(storage, run)[0]
         column: GraderSummary = summary.graders[key]
@@ -137,12 +145,11 @@ def _points(storage: Storage, runs: Sequence[Run], key: str) -> Iterator[TrendPo
         )
 
 
-def _changes(before: Run, after: Run, key: str, breaks: Sequence[JudgeBreak] = ()) -> Iterator[tuple[Change, str]]:
+def _changes(before: Run, after: Run, key: str, drifts: Sequence[JudgeBreak]) -> Iterator[tuple[Change, str]]:
     first, second = before.graders[key], after.graders[key]
     if first.fingerprint != second.fingerprint:
         change = f"{_shown(first)} to {_shown(second)}"
         yield "grader", f"grader {quote(key)} changed: {change}; the means are not comparable"
-    drifts = [one for one in breaks_before(breaks, after, key) if one not in breaks_before(breaks, before, key)]
     if drifts and first.fingerprint == second.fingerprint:
         found = f"anchors showed it on {drifts[-1].found[:10]}"
         yield "judge", f"the judge of {quote(key)} drifted: {found}; the means are not comparable"

@@ -23,6 +23,8 @@ class JudgeBreak(NamedTuple):
     """In the format of `utc_text`."""
     found: str
     """When anchors showed it."""
+    run: str | None
+    """The first run with the new scores; None: a check showed it."""
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -58,15 +60,15 @@ def judge_breaks(storage: Storage, suite: str, grader: str) -> list[JudgeBreak]:
                 run = looks.get((one.set, onset))
                 began = None if run is None else storage.get_run(run)
                 started = onset if began is None or began.started_at is None else began.started_at
-                found[one.set] = JudgeBreak(row.judge, _utc(started), one.at)
+                found[one.set] = JudgeBreak(row.judge, _utc(started), one.at, run)
     return sorted(found.values(), key=lambda one: one.at)
 
 
 def breaks_before(breaks: Sequence[JudgeBreak], run: Run, grader: str) -> list[JudgeBreak]:
-    """Those of the run's own judge before or at its start."""
+    """Those of the run's own judge before its start, and that which it is the first run of."""
     started = _utc(run.started_at) if run.started_at is not None else ""
     judge = run.graders[grader].calibrated_as
-    return [one for one in breaks if one.judge_fingerprint == judge and one.at <= started]
+    return [one for one in breaks if one.judge_fingerprint == judge and (one.at < started or one.run == run.id)]
 
 
 def _utc(at: str) -> str:
