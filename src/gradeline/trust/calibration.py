@@ -128,7 +128,7 @@ def calibrate(
         tags=tuple(_tags(used, weights)),
         cost=cost,
         cost_per_agreement=per_agreement,
-        value=judge_value(judged, judged_weights, results.unlabelled),
+        value=None if source.against else judge_value(judged, judged_weights, results.unlabelled),
         notes=(*source.notes, *notes),
     )
     return with_state(found)
