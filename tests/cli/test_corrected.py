@@ -289,6 +289,37 @@ class TestComparisons:
         assert verdict["gates"][0]["observed"] < -0.1
 
 
+class TestSuiteSetting:
+    """``corrected: true`` at the top of the suite is about all gates over judges, those of ``--baseline`` too."""
+
+    def change(self, folder: Folder, **keys: Any) -> None:
+        suite = json.loads((folder.path / "suite.json").read_text())
+        (folder.path / "suite.json").write_text(json.dumps({**suite, **keys}))
+
+    def test_a_comparison_with_the_baseline_waits_for_labels(self, folder: Folder) -> None:
+        self.change(folder, corrected=True)
+        report = folder.data("run", "suite.json", "--baseline", "old", "--name", "next", code=3)
+        assert "not corrected: neither run has labels" in report["verdict"]["reasons"][0]
+        folder.label("old", drawn(120), GOOD["old"], 0.5)
+        assert "no label of the candidate" in folder.data("show", "next")["verdict"]["reasons"][0]
+        folder.label("next", drawn(120), GOOD["new"], 0.5)
+        report = folder.data("show", "next")
+        assert (report["verdict"]["result"], report["exit_code"]) == ("fail", 1)
+        assert "120 cases labelled in both runs" in report["verdict"]["reasons"][0]
+
+    def test_another_value_is_a_problem_of_the_suite(self, folder: Folder) -> None:
+        self.change(folder, corrected="maybe")
+        (problem,) = folder.data("validate", "suite.json", code=2)["errors"]
+        assert (problem["path"], problem["message"]) == ("corrected", "expected true or false, got 'maybe'")
+        gate = {"aggregation": "p95", "op": "gte", "value": 0.5, "corrected": True}
+        self.change(folder, corrected=None, gate=gate)
+        (problem,) = folder.data("validate", "suite.json", code=2)["errors"]
+        assert (problem["path"], problem["message"]) == (
+            "gate.corrected",
+            "labels correct avg_score and accuracy only, not p95",
+        )
+
+
 def test_postgresql_has_the_same_rates(folder: Folder, postgres_url: str) -> None:
     folder.label("old", drawn(100), GOOD["old"], 100 / CASES)
     expected = folder.data("show", "old")["summary"]["graders"]["quality"]["corrected"]
