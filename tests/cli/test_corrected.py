@@ -236,7 +236,7 @@ class TestGates:
         assert (verdict["result"], gate["observed"] < 0.5) == ("fail", True)
         assert gate["observed_ci"][0] < sum(GOOD["new"].values()) / CASES < gate["observed_ci"][1]
         assert verdict["reasons"][0].startswith("quality: corrected accuracy 0.")
-        assert "100 labels" in verdict["reasons"][0]
+        assert verdict["reasons"][1].endswith(", 100 labels")
 
     def test_it_passes_where_the_labels_do(self, folder: Folder) -> None:
         folder.label("new", drawn(100), GOOD["new"], 100 / CASES)

@@ -43,7 +43,7 @@ def test_a_rate_decides_after_its_correction(value: float, result: str) -> None:
     assert gate.observed == pytest.approx(0.5, abs=0.03)
     assert gate.observed_ci is not None
     assert found.reasons[0].startswith(f"quality: corrected accuracy {gate.observed:.4g} ≥ {value:g} is ")
-    assert "0.800 judge → 0." in found.reasons[0]
+    assert found.reasons[1].startswith("quality: 0.800 judge → 0.")
 
 
 def test_with_a_confidence_its_whole_interval_must_agree() -> None:

@@ -167,15 +167,13 @@ class SimpleGate(ScoreGate, frozen=True, kw_only=True, tag="simple"):
         if rate.estimate is None:
             return Finding("undecided", f"{key}: {self.measured}: {rate.sentence}")
         bound = bound_of(self.measured, self.value)
-        statements = [
-            f"{key}: corrected {self.measured} {comparison_text(self.op, rate.estimate, bound)}",
-            rate.sentence,
-        ]
+        statements = [f"{key}: corrected {self.measured} {comparison_text(self.op, rate.estimate, bound)}"]
         result: Result = "pass" if satisfies(self.op, rate.estimate, bound) else "fail"
         if self.confidence is not UNSET and not _lies_on_one_side(self.op, rate.interval, bound):
             result = "undecided"
             statements.append(f"uncertain at a confidence of {self.confidence:g}")
-        return Finding(result, "; ".join(statements), rate.estimate, rate.interval, by_labels=frozenset({key}))
+        further = (f"{key}: {rate.sentence}",)
+        return Finding(result, "; ".join(statements), rate.estimate, rate.interval, further, frozenset({key}))
 
     def _stated_rule(self) -> str:
         if self.measured != "accuracy" or self.pass_rule is None:
