@@ -15,6 +15,7 @@ from gradeline.cli.terminal import (
     ProgressMessages,
     TableColumn,
     console,
+    print_message,
     print_table,
     program_name,
     safe_text,
@@ -42,6 +43,8 @@ _PAIRS = (
 )
 _DISAGREEMENTS = (TableColumn("case", wraps=True, key=True), TableColumn("labels", wraps=True), TableColumn(""))
 _MOST_DISAGREEMENTS = 20
+_MANY_LABELS = 1_000
+"""More labels than this take over a second to compare."""
 _FILE_KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 
@@ -324,11 +327,13 @@ def _report_written(settings: CliSettings, output: Path, number: int, noun: str)
 
 
 def _show_status(settings: CliSettings, storage: Storage, asked: _Question) -> None:
-    from gradeline.trust.label_import import questions_of
+    from gradeline.trust.label_import import number_of_labels, questions_of
     from gradeline.trust.label_status import label_status
 
     known = questions_of(storage, asked.run)
     questions = [asked.given] if asked.given is not None else known or [name for name in [asked.default] if name]
+    if not settings.quiet and number_of_labels(storage, asked.run) > _MANY_LABELS:
+        print_message("computing the agreement of the raters")
     found = [label_status(storage, asked.run, question) for question in questions]
     if settings.json:
         _print_json({"run": asked.run.id, "questions": [_status_data(one) for one in found]})

@@ -21,6 +21,7 @@ from gradeline.store.labels import (
     fresh_labels,
     has_label_tables,
     insert_label,
+    labels_of_run_and_parents,
     questions_of_run,
 )
 from gradeline.store.sql_storage import response_chain
@@ -345,6 +346,11 @@ def _store(storage: Storage, run: Run, rows: Sequence[LabelRow]) -> None:
             insert_label(transaction, run.id, row)
 
     database.transact(work)
+
+
+def number_of_labels(storage: Storage, run: Run) -> int:
+    """The number of current labels of a run and of the runs that it regrades."""
+    return len(labels_of_run_and_parents(storage, run))
 
 
 def questions_of(storage: Storage, run: Run) -> list[str]:
