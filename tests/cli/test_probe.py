@@ -94,6 +94,17 @@ def test_a_planted_bias_is_flagged_stored_and_shown_where_the_judge_is_used(fold
     page = gradeline(folder, "export", "latest", "--format", "markdown").stdout
     assert "probe length: flagged" in page
 
+    # calibrating the judge shows the bias too
+    labels = [
+        {"case": f"c{number}", "question": "quality", "verdict": "pass", "rater": "ann"} for number in range(CASES)
+    ]
+    write(folder / "labels.jsonl", labels)
+    imported = gradeline(folder, "label", source, "--import", "labels.jsonl")
+    assert imported.returncode == 0, imported.stderr
+    assert "probe length: flagged: answers that are padded" in gradeline(folder, "calibrate", source).stdout
+    calibrated = json.loads(gradeline(folder, "calibrate", source, "--json").stdout)
+    assert [one["probe"] for one in calibrated["probes"]["quality"]] == ["length", "authority"]
+
     # a later report of other probes replaces only those
     judge.behaviour = FakeJudge("honest,sd=0.05").behaviour
     assert verdicts(probe(folder, "--probe", "authority", "--seed", "1")) == {"authority": "not_flagged"}

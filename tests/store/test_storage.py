@@ -251,6 +251,13 @@ class TestFindRun:
     def test_by_id_name_prefix_or_place(self, store: Storage, ids: list[str], requested: str, found: str) -> None:
         assert store.find_run(requested).id == found
 
+    def test_a_probe_is_never_the_latest(self, store: Storage, ids: list[str]) -> None:
+        new_run(store, id="probe-ee66", name="probe of quality")
+        assert store.find_run("latest").id == "dd55"
+        assert store.find_run("latest~1").id == "cc44"
+        assert store.find_run("probe-ee").id == "probe-ee66"
+        assert store.list_runs(1)[0].id == "probe-ee66"
+
     def test_several_are_listed(self, store: Storage, ids: list[str]) -> None:
         with pytest.raises(ConfigError, match=r"'twice' is the name of several .* bb33 \(twice\), aa22 \(twice\)"):
             store.find_run("twice")

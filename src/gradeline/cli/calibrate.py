@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gradeline.model import Run, Storage
     from gradeline.model.calibration import Calibration
+    from gradeline.model.probe import ProbeFinding
     from gradeline.trust.calibration_data import CalibrationData
     from gradeline.trust.reference_methods import ReferenceMethodName
 
@@ -133,6 +134,7 @@ def _check_options(
 def _calibrate(settings: CliSettings, run_name: str, request: _Request, export_to: Path | None) -> int:
     from gradeline.cli.stores import open_store
     from gradeline.engine.definition import now
+    from gradeline.engine.judge_probes import probe_findings
     from gradeline.trust.calibration import calibrate as calibrate_judge
     from gradeline.trust.calibration_data import judge_of, judged_graders
     from gradeline.trust.calibration_records import calibrations_text, store_calibration
@@ -148,16 +150,17 @@ def _calibrate(settings: CliSettings, run_name: str, request: _Request, export_t
         ]
         for one in found:
             store_calibration(storage, one)
+        probes = probe_findings(storage, run)
     code = exit_code(found)
     if export_to is not None:
         _write(export_to, calibrations_text(found))
     if settings.json:
-        _print_json(run, found, unlabelled, code)
+        _print_json(run, found, unlabelled, probes, code)
     elif settings.quiet:
         for one in found:
             click.echo(single_line(f"{one.grader} {one.state}"))
     else:
-        _print(settings, run, found, unlabelled)
+        _print(settings, run, found, unlabelled, probes)
     return code
 
 
@@ -218,13 +221,22 @@ def _data(found: Calibration) -> dict[str, Any]:
     return data | {"labels_saved": found.labels_saved, "conclusive": found.conclusive}
 
 
-def _print_json(run: Run, found: Sequence[Calibration], unlabelled: Sequence[str], code: int) -> None:
+def _print_json(
+    run: Run,
+    found: Sequence[Calibration],
+    unlabelled: Sequence[str],
+    probes: Mapping[str, Sequence[ProbeFinding]],
+    code: int,
+) -> None:
+    from msgspec import to_builtins
+
     best = _best(found)
     data = {
         "run": run.id,
         "calibrations": [_data(one) for one in found],
         "without_labels": list(unlabelled),
         "best": best,
+        "probes": to_builtins(probes),
         "exit_code": code,
     }
     click.echo(json.dumps(data, ensure_ascii=False))
@@ -240,12 +252,22 @@ def _best(found: Sequence[Calibration]) -> str | None:
     return None if best is None else best.name
 
 
-def _print(settings: CliSettings, run: Run, found: Sequence[Calibration], unlabelled: Sequence[str]) -> None:
+def _print(
+    settings: CliSettings,
+    run: Run,
+    found: Sequence[Calibration],
+    unlabelled: Sequence[str],
+    probes: Mapping[str, Sequence[ProbeFinding]],
+) -> None:
+    from gradeline.engine.judge_probes import probes_in_words
+
     out = console(settings)
     for number, one in enumerate(found):
         if number:
             out.print()
         _print_calibration(out, one)
+        for line in probes_in_words(probes.get(one.grader, ())):
+            out.print(safe_text(single_line(line), most=1000))
     best = _best(found)
     if best is not None:
         but = "" if any(one.grader == best and one.state == "calibrated" for one in found) else "; yet it failed too"

@@ -14,7 +14,7 @@ import msgspec
 from gradeline.engine.comparison import paired
 from gradeline.engine.corrected import labelled_scores
 from gradeline.engine.definition import FAIL_FAST, Rules, run_data, stopped_data
-from gradeline.engine.judge_probes import probe_findings
+from gradeline.engine.judge_probes import flagged_sentences, probe_findings
 from gradeline.engine.judge_trust import JudgeTrust, judge_states
 from gradeline.errors import Outcome
 from gradeline.model import (
@@ -169,7 +169,7 @@ class GraderSummary(msgspec.Struct, frozen=True):
     @property
     def biases(self) -> tuple[str, ...]:
         """The biases of the judge that probes flagged."""
-        return tuple(f"probe {one.probe}: flagged: {one.sentence}" for one in self.probes if one.verdict == "flagged")
+        return flagged_sentences(self.probes)
 
     @property
     def corrections(self) -> tuple[str, ...]:

@@ -52,3 +52,21 @@ def probe_findings(storage: Storage, run: Run) -> dict[str, tuple[ProbeFinding, 
         if grader.judges
     }
     return {key: findings for key, findings in known.items() if findings}
+
+
+def flagged_sentences(findings: Iterable[ProbeFinding]) -> tuple[str, ...]:
+    """The biases that probes flagged."""
+    return tuple(f"probe {one.probe}: flagged: {one.sentence}" for one in findings if one.verdict == "flagged")
+
+
+def probes_in_words(findings: Iterable[ProbeFinding]) -> tuple[str, ...]:
+    """The biases that probes flagged, or in one line what they found otherwise."""
+    known = list(findings)
+    flagged = flagged_sentences(known)
+    if flagged:
+        return flagged
+    passed = [one.probe for one in known if one.verdict == "not_flagged"]
+    unknown = [one.probe for one in known if one.verdict == "not_enough_data"]
+    parts = [f"nothing flagged by {', '.join(passed)}"] if passed else []
+    parts += [f"not enough data for {', '.join(unknown)}"] if unknown else []
+    return (f"probes: {'; '.join(parts)}",) if parts else ()

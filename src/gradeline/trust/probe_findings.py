@@ -31,7 +31,7 @@ TOLERATED_SD, NAMED_SD = 0.02, 0.05
 _CEILING = 0.995
 _TOP, _RISE, _HIGHEST_CONTROL = 0.95, 0.25, 0.7
 _WINS_BY, _PAIR_RISE = 0.2, 0.4
-_NOISE_LIMIT = 4.0
+_NOISE_LIMIT, _PAIR_NOISE_LIMIT = 3.0, 3.5
 """A rise of fewer standard deviations of the noise may be chance."""
 
 
@@ -270,7 +270,7 @@ class _ObeyedRule(NamedTuple):
         falls = [rise for rise in rises if rise < 0.0]
         noise = sqrt(fsum(rise * rise for rise in falls) / len(falls)) if falls else 0.0
         if compares:
-            return cls(_WINS_BY, max(_PAIR_RISE, _NOISE_LIMIT * noise), 0.0)
+            return cls(_WINS_BY, max(_PAIR_RISE, _PAIR_NOISE_LIMIT * noise), 0.0)
         rise = max(_RISE, _NOISE_LIMIT * noise)
         return cls(_TOP, rise, min(_HIGHEST_CONTROL, 1.0 - rise))
 

@@ -27,6 +27,7 @@ from gradeline.errors import ConfigError, GradelineError, Problem
 from gradeline.graders.base import DEFAULT_EXTRACTOR
 from gradeline.judges.base import JudgeGrader
 from gradeline.judges.panel import family
+from gradeline.judges.selective import first_metadata, stored_confidence
 from gradeline.model import (
     AsyncGrader,
     Extractor,
@@ -413,15 +414,21 @@ def judged_answers(storage: Storage, run: Run, key: str, *, compares: bool) -> d
 
 
 def judged_answer(grade: Grade, *, compares: bool) -> JudgedAnswer:
-    """The verdict in a grade. Of a judge of two answers the difference, also where the order decided."""
+    """The judge's own verdict in a grade, also where it did not count because the judge was not sure of it.
+
+    Of a judge of two answers the difference, also where the order decided.
+    """
+    own = stored_confidence(grade.metadata)
+    score, passed = (grade.score, grade.passed) if own is None else (own.score, own.passed)
     if not compares:
-        return JudgedAnswer(grade.score, grade.passed)
-    difference = grade.metadata.get("difference")
+        return JudgedAnswer(score, passed)
+    metadata = first_metadata(grade.metadata)
+    difference = metadata.get("difference")
     if isinstance(difference, bool) or not isinstance(difference, int | float):
         return MISSING
-    favoured = grade.metadata.get("favoured")
+    favoured = metadata.get("favoured")
     position: Literal["first", "second"] | None = favoured if favoured in ("first", "second") else None
-    return JudgedAnswer(float(difference), grade.passed, position)
+    return JudgedAnswer(float(difference), passed, position)
 
 
 def _finding(storage: Storage, planned: PlannedProbe, probe: ProbeName, verdicts: ProbeVerdicts) -> ProbeFinding:
