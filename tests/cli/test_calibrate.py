@@ -15,7 +15,7 @@ import pytest
 from gradeline.model import Run, RunGrader
 from gradeline.model.label import HumanVerdict
 from gradeline.store import SqliteStorage
-from gradeline.testing.fake_judge import FakeJudge, with_mark
+from gradeline.testing.fake_judge import Behaviour, FakeJudge, read_behaviour, with_mark
 from gradeline_command import COMMAND, run_command
 from judged_run import JUDGE, JudgedCase, put_labels, store_run
 
@@ -119,6 +119,24 @@ def test_a_good_judge_becomes_calibrated_until_its_prompt_changes(tmp_path: Path
     assert listed["calibration"]["run"] == run.id
     (stored,) = answer(tmp_path, "calibrate", "--list")["judges"]
     assert (stored["grader"], stored["state"]) == ("quality", "calibrated")
+
+
+def test_a_model_that_the_provider_replaced_is_another_judge(tmp_path: Path, judge: FakeJudge) -> None:
+    (tmp_path / ".gradeline").mkdir()
+    suite = write_suite(tmp_path, judge, "perfect")
+    judge.behaviour = read_behaviour({"echo_model": "m-2026-05"})
+    gradeline(tmp_path, "run", suite)
+    label_all(tmp_path)
+    (quality,) = answer(tmp_path, "calibrate", "latest")["calibrations"]
+    assert quality["served"] == ["m-2026-05"]
+    assert state_of(answer(tmp_path, "run", suite)) == "calibrated"
+    judge.behaviour = read_behaviour({"echo_model": "m-2026-11"})
+    changed = answer(tmp_path, "run", suite, code=3)
+    judge.behaviour = Behaviour()
+    assert changed["summary"]["graders"]["quality"]["calibration"] == {
+        "state": "expired",
+        "reason": "the provider answered as m-2026-11, and as m-2026-05 when it was calibrated",
+    }
 
 
 def test_a_judge_that_guesses_fails_and_the_report_says_so(tmp_path: Path, judge: FakeJudge) -> None:

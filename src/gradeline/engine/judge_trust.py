@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
 
-from gradeline.model import Run, RunGrader, Storage
+from gradeline.model import Grade, Run, RunGrader, Storage
 from gradeline.model.anchors import ANCHOR_CHECK
 from gradeline.model.calibration import CALIBRATION, Calibration
 from gradeline.model.observation import CalibrationState
@@ -17,6 +18,7 @@ from gradeline.store.labels import has_label_tables, last_label_number
 from gradeline.store.sql_storage import response_chain
 from gradeline.store.trust_records import TrustRecord, last_record_number, latest_record, records
 
+_FIRST_RECORDS = 5
 MAX_AGE = timedelta(days=90)
 """A calibration expires after this time."""
 
@@ -30,7 +32,7 @@ class JudgeTrust(NamedTuple):
 
 
 def judge_states(storage: Storage, run: Run, now: datetime | None = None) -> Mapping[str, JudgeTrust]:
-    """The state of each grader of the run that has a judge."""
+    """The state of each grader of the run that has a judge; some of its records are read."""
     judged = {key: grader for key, grader in run.graders.items() if grader.judges}
     if not judged:
         return {}
@@ -95,9 +97,32 @@ def _state(storage: Storage, run: Run, key: str, grader: RunGrader, now: datetim
             return JudgeTrust("uncalibrated", _never(run))
         last = filed[-1].record
         return JudgeTrust("expired", f"{change_since(last, grader)} since {last.at[:10]}", last)
+    served = _new_models(storage, run, key, own)
+    if served:
+        before = ", ".join(own.served)
+        return JudgeTrust(
+            "expired", f"the provider answered as {', '.join(served)}, and as {before} when it was calibrated", own
+        )
     if own.panel is not None and grader.weights == "unlearned":
         return JudgeTrust("uncalibrated", f"graded before its weights were learned: gradeline regrade {run.id}", own)
     return _by_age(own, now)
+
+
+def served_models(grade: Grade) -> set[str]:
+    """The models that gave a grade, as the provider named them."""
+    members = grade.metadata.get("judges")
+    answers = [grade.metadata, *(members if isinstance(members, list) else ())]
+    names = (one.get("model") for one in answers if isinstance(one, Mapping))
+    return {name for name in names if isinstance(name, str) and name}
+
+
+def _new_models(storage: Storage, run: Run, key: str, record: Calibration) -> list[str]:
+    """The models that answered in the run's first records, but not when the judge was calibrated."""
+    if not record.served:
+        return []
+    first = islice(storage.records(run.id), _FIRST_RECORDS)
+    found = {model for one in first if key in one.grades for model in served_models(one.grades[key])}
+    return sorted(found.difference(record.served))
 
 
 def state_of_record(storage: Storage, record: Calibration, now: datetime | None = None) -> JudgeTrust:

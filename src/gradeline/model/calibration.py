@@ -130,6 +130,8 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
     prompt_hash: str = ""
     rubric_version: str = ""
     """The id of a shipped rubric; empty for the suite's own text."""
+    served: tuple[str, ...] = ()
+    """The models that answered, as the provider named them in its replies; empty if it named none."""
     at: str
     state: CalibrationState
     """``calibrated`` or ``failed``, as of that time."""

@@ -76,6 +76,8 @@ class LabelSource(NamedTuple):
     unresolved: int = 0
     stale: int = 0
     notes: tuple[str, ...] = ()
+    served: tuple[str, ...] = ()
+    """The models that gave the judge's verdicts, as the provider named them."""
 
 
 _PEOPLE = LabelSource()
@@ -101,6 +103,7 @@ def calibrate(
     positives = sum(one.passed for one in used)
     found = Calibration(
         **judge._asdict(),
+        served=source.served,
         at=at,
         state="calibrated",
         against=source.against,

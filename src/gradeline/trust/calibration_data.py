@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from gradeline.engine.definition import RunDefinition
+from gradeline.engine.judge_trust import served_models
 from gradeline.errors import UNSURE, ConfigError, Outcome, Problem, closest_match
 from gradeline.model import Grade, Record, ResponseKey, Run, RunGrader, Storage
 from gradeline.model.context import expected_text
@@ -111,7 +112,9 @@ def read_labels(
     if len(labelled) + unsure < len(labels):
         number = len(labels) - len(labelled) - unsure
         notes.append(f"{number} labels left out: the judge was not to grade these results")
-    return CalibrationData(labelled, results, LabelSource(None, found.unresolved, found.stale, tuple(notes)), grades)
+    served = {model for _, _, grade in grades for model in served_models(grade)}
+    source = LabelSource(None, found.unresolved, found.stale, tuple(notes), tuple(sorted(served)))
+    return CalibrationData(labelled, results, source, grades)
 
 
 def read_method_verdicts(
@@ -120,6 +123,7 @@ def read_method_verdicts(
     """The verdicts of a method on all results of a run, with those of a grader's judge."""
     reader = _VerdictReader(storage, run, key)
     labelled: list[LabelAndVerdict] = []
+    served: set[str] = set()
     left_out = total = missing = 0
     for number, record in enumerate(storage.records(run.id)):
         progress(number)
@@ -137,13 +141,15 @@ def read_method_verdicts(
             left_out += one is None
         if one is not None:
             labelled.append(one)
+            served |= set() if grade is None else served_models(grade)
     if not labelled:
         reason = f"no result of run {run.id} has an expected value to compare with by {method.name}"
         raise ConfigError(Problem("against", f"{reason}; label some: gradeline label {run.id} --sample 100"))
     notes = [f"the reference is {method.name}, not people: {method.validity}"]
     if left_out:
         notes.append(f"{left_out} results without an expected value are left out")
-    return CalibrationData(labelled, JudgedResults((), total, missing), LabelSource(method.name, notes=tuple(notes)))
+    source = LabelSource(method.name, notes=tuple(notes), served=tuple(sorted(served)))
+    return CalibrationData(labelled, JudgedResults((), total, missing), source)
 
 
 def _decided(
