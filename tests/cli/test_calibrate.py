@@ -357,6 +357,18 @@ def test_names_of_others_cannot_imitate_output(tmp_path: Path) -> None:
     assert "\x1b" not in listed
 
 
+def test_the_list_of_runs_shows_the_state_of_judges(tmp_path: Path) -> None:
+    store(tmp_path, agreeing(120, wrong=60))
+    store(tmp_path, [JudgedCase({"exact": True})], graders={"exact": RunGrader("exact_match", "f0")})
+    assert gradeline(tmp_path, "calibrate", "latest~1").returncode == 1
+    newest, judged = answer(tmp_path, "list")["runs"]
+    assert "judges" not in newest
+    assert judged["judges"] == {"quality": "failed"}
+    lines = gradeline(tmp_path, "list").stdout.splitlines()
+    assert lines[0].split()[-1] == "judge"
+    assert lines[2].split()[-1] == "failed"
+
+
 def test_quiet_output_is_one_line_per_judge(tmp_path: Path) -> None:
     store(tmp_path, agreeing(120, wrong=60))
     assert gradeline(tmp_path, "calibrate", "latest", "--quiet").stdout == "quality failed\n"

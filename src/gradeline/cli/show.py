@@ -60,11 +60,20 @@ def list_runs(limit: int, usage: bool) -> None:
         runs = storage.list_runs(limit)
         sizes = _usage_of(storage, runs) if usage else {}
         baselines = _baselines_of(storage)
+        judges = {run.id: states for run in runs if (states := _judges_of(storage, run))}
     if settings.json:
-        listed = [{**run_data(one), **_baseline_data(baselines, one), **_usage_data(sizes.get(one.id))} for one in runs]
+        listed = [
+            {
+                **run_data(one),
+                **_baseline_data(baselines, one),
+                **({"judges": judges[one.id]} if one.id in judges else {}),
+                **_usage_data(sizes.get(one.id)),
+            }
+            for one in runs
+        ]
         click.echo(json.dumps({"runs": listed}, ensure_ascii=False))
     elif runs:
-        _print_runs(settings, runs, baselines, sizes if usage else None)
+        _print_runs(settings, runs, baselines, judges, sizes if usage else None)
     else:
         from gradeline.cli.stores import store_file
 
@@ -78,6 +87,15 @@ def _baselines_of(storage: Storage) -> dict[str, list[str]]:
     for one in storage.list_baselines():
         names.setdefault(one.run, []).append(one.name)
     return names
+
+
+def _judges_of(storage: Storage, run: Run) -> dict[str, str]:
+    """The state of the judge of each grader that has one."""
+    if not any(grader.judges for grader in run.graders.values()):
+        return {}
+    from gradeline.engine.judge_trust import judge_states  # only for runs with judges
+
+    return {key: trust.state for key, trust in judge_states(storage, run).items()}
 
 
 def _baseline_data(baselines: dict[str, list[str]], run: Run) -> dict[str, list[str]]:
@@ -101,7 +119,11 @@ def _usage_data(usage: RunUsage | None) -> dict[str, int]:
 
 
 def _print_runs(
-    settings: CliSettings, runs: list[Run], baselines: dict[str, list[str]], sizes: dict[str, RunUsage] | None
+    settings: CliSettings,
+    runs: list[Run],
+    baselines: dict[str, list[str]],
+    judges: dict[str, dict[str, str]],
+    sizes: dict[str, RunUsage] | None,
 ) -> None:
     has_variants = any(one.variant is not None for one in runs)
     has_baselines = any(one.id in baselines for one in runs)
@@ -111,6 +133,7 @@ def _print_runs(
         *((TableColumn("variant", wraps=True),) if has_variants else ()),
         *((TableColumn("baseline", wraps=True),) if has_baselines else ()),
         *(TableColumn(title) for title in ("status", "started", "cases")),
+        *((TableColumn("judge", wraps=True),) if judges else ()),
         *(() if sizes is None else (TableColumn("rows", right=True), TableColumn("size (est.)", right=True))),
     )
     rows = []
@@ -118,11 +141,20 @@ def _print_runs(
         variant = [one.variant or ""] if has_variants else []
         named = [", ".join(baselines.get(one.id, ()))] if has_baselines else []
         row = [one.id[:8], one.name, *variant, *named, one.status, one.started_at or "", str(one.total or "")]
+        if judges:
+            row.append(_judges_text(judges.get(one.id, {})))
         if sizes is not None:
             size = sizes.get(one.id)
             row += [MISSING, MISSING] if size is None else [f"{size.rows:,}", mebibytes(size.bytes)]
         rows.append([safe_text(cell) for cell in row])
     print_table(console(settings), columns, rows)
+
+
+def _judges_text(states: dict[str, str]) -> str:
+    """The state of the judge; of several, each with its grader."""
+    if len(states) < 2:
+        return "".join(states.values())
+    return ", ".join(f"{key} {state}" for key, state in states.items())
 
 
 @click.command()
