@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from labelled_runs import judged_run
@@ -12,30 +11,36 @@ from labelled_runs import judged_run
 from gradeline.errors import ConfigError
 from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.model.label import HumanVerdict
-from gradeline.store import SqliteStorage
+from gradeline.store import PostgresStorage, SqliteStorage
+from gradeline.store.database import SharedStorage
 from gradeline.trust import draw_sample, label_status, reference_labels
 from gradeline.trust.label_samples import candidates, samples_of
 from gradeline.trust.labelling import Labelling
 
+STORES: dict[str, Callable[[pytest.FixtureRequest], SharedStorage]] = {
+    "sqlite": lambda request: SqliteStorage(request.getfixturevalue("tmp_path") / "store.db"),
+    "postgresql": lambda request: PostgresStorage(request.getfixturevalue("postgres_url")),
+}
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqliteStorage]:
-    with SqliteStorage(tmp_path / "store.db") as storage:
+
+@pytest.fixture(params=STORES)
+def store(request: pytest.FixtureRequest) -> Iterator[SharedStorage]:
+    with STORES[request.param](request) as storage:
         yield storage
 
 
-def test_a_failed_call_has_nothing_to_label(store: SqliteStorage) -> None:
+def test_a_failed_call_has_nothing_to_label(store: SharedStorage) -> None:
     found = candidates(store, judged_run(store, cases=5, failing=2), "quality")
     assert [(one.case, one.stratum) for one in found] == [
         *(("c0", "fail"), ("c1", "fail"), ("c2", "pass"), ("c3", "pass"), ("c4", "pass")),
     ]
 
 
-def test_a_question_of_people_only_has_no_strata(store: SqliteStorage) -> None:
+def test_a_question_of_people_only_has_no_strata(store: SharedStorage) -> None:
     assert {one.stratum for one in candidates(store, judged_run(store), "tone")} == {""}
 
 
-def test_a_grader_that_only_people_answer_can_be_labelled(store: SqliteStorage) -> None:
+def test_a_grader_that_only_people_answer_can_be_labelled(store: SharedStorage) -> None:
     run = store.save_run(Run(name="r", suite="s", graders={"review": RunGrader("imported", "f")}))
     key = ResponseKey(run, "a")
     store.put_response(key, Response(text="x"), Sample("a", "q"))
@@ -45,7 +50,7 @@ def test_a_grader_that_only_people_answer_can_be_labelled(store: SqliteStorage) 
     assert [one.case for one in candidates(store, found, "review")] == ["a"]
 
 
-def test_a_sample_is_stored_and_continued(store: SqliteStorage) -> None:
+def test_a_sample_is_stored_and_continued(store: SharedStorage) -> None:
     run = judged_run(store, cases=20, failing=10)
     first = draw_sample(store, run, "quality", 5, 1)
     assert (first.method, first.seed, len(first.draws)) == ("random", 1, 5)
@@ -60,7 +65,7 @@ def test_a_sample_is_stored_and_continued(store: SqliteStorage) -> None:
     assert draw_sample(store, run, "tone", 5, 1).id != first.id
 
 
-def test_a_rare_verdict_is_drawn_more_often(store: SqliteStorage) -> None:
+def test_a_rare_verdict_is_drawn_more_often(store: SharedStorage) -> None:
     run = judged_run(store, cases=40, failing=4)
     sample = draw_sample(store, run, "quality", 8, 1)
     assert sample.method == "stratified"
@@ -71,7 +76,7 @@ def test_a_rare_verdict_is_drawn_more_often(store: SqliteStorage) -> None:
     assert draw_sample(store, run, "quality", 8, 2, "random").method == "random"
 
 
-def test_judges_that_disagree_come_first(store: SqliteStorage) -> None:
+def test_judges_that_disagree_come_first(store: SharedStorage) -> None:
     graders = {name: RunGrader("model_judge", name, judges=(name,)) for name in ("one", "two")}
     run = store.get_run(store.save_run(Run(name="r", suite="s", graders=graders)))
     assert run is not None
@@ -87,7 +92,7 @@ def test_judges_that_disagree_come_first(store: SqliteStorage) -> None:
     assert {one.probability for one in sample.draws} == {None}
 
 
-def test_a_panel_whose_members_disagree_comes_first(store: SqliteStorage) -> None:
+def test_a_panel_whose_members_disagree_comes_first(store: SharedStorage) -> None:
     run = judged_run(store, cases=10, failing=0)
     grade = Grade("panel", "f1", Outcome.PASS, 0.5, True, metadata={"disagreement": {"range": 0.8, "sd": 0.4}})
     store.put_grade(GradeKey(run.id, "c4", 0, "quality"), grade)
@@ -102,19 +107,19 @@ def test_a_panel_whose_members_disagree_comes_first(store: SqliteStorage) -> Non
         ({"seed": 2**53}, "seed: invalid seed"),
     ],
 )
-def test_an_invalid_sample_is_refused(store: SqliteStorage, arguments: dict[str, int], message: str) -> None:
+def test_an_invalid_sample_is_refused(store: SharedStorage, arguments: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         draw_sample(store, judged_run(store), "quality", **arguments)
 
 
-def test_a_run_without_responses_has_nothing_to_label(store: SqliteStorage) -> None:
+def test_a_run_without_responses_has_nothing_to_label(store: SharedStorage) -> None:
     run = store.get_run(store.save_run(Run(name="r", suite="s", graders={"quality": RunGrader("k", "f")})))
     assert run is not None
     with pytest.raises(ConfigError, match=r"has no response to label for 'quality'"):
         draw_sample(store, run, "quality")
 
 
-def test_two_who_draw_at_once_get_one_sample(store: SqliteStorage) -> None:
+def test_two_who_draw_at_once_get_one_sample(store: SharedStorage) -> None:
     run = judged_run(store, cases=30, failing=15)
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: draw_sample(store, run, "quality", 10, 1), range(4)))
@@ -124,7 +129,7 @@ def test_two_who_draw_at_once_get_one_sample(store: SqliteStorage) -> None:
     assert len(samples_of(store, run, "quality")[0].draws) == 10
 
 
-def test_a_corrected_rate_can_use_the_probabilities_of_what_was_labelled(store: SqliteStorage) -> None:
+def test_a_corrected_rate_can_use_the_probabilities_of_what_was_labelled(store: SharedStorage) -> None:
     run = judged_run(store, cases=40, failing=4)
     sample = draw_sample(store, run, "quality", 8, 1)
     ada = Labelling(store, run, "quality", "ada")
@@ -135,7 +140,7 @@ def test_a_corrected_rate_can_use_the_probabilities_of_what_was_labelled(store: 
     assert sum(1 / one.probability for one in found.labels if one.probability) == pytest.approx(40)
 
 
-def test_a_regrade_continues_the_sample_of_its_responses(store: SqliteStorage) -> None:
+def test_a_regrade_continues_the_sample_of_its_responses(store: SharedStorage) -> None:
     run = judged_run(store, cases=20, failing=10)
     first = draw_sample(store, run, "quality", 5, 1)
     again = store.save_run(Run(name="again", suite="s", parent=run.id, graders=run.graders))
@@ -147,7 +152,7 @@ def test_a_regrade_continues_the_sample_of_its_responses(store: SqliteStorage) -
     assert [one.case for one in longer.draws[:5]] == [one.case for one in first.draws]
 
 
-def test_the_status_shows_agreement_and_what_is_left(store: SqliteStorage) -> None:
+def test_the_status_shows_agreement_and_what_is_left(store: SharedStorage) -> None:
     run = judged_run(store, cases=10, failing=5)
     sample = draw_sample(store, run, "quality", 6, 1)
     raters = {name: Labelling(store, run, "quality", name) for name in ("ada", "eve")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from gradeline.engine.definition import RunDefinition
@@ -12,9 +11,7 @@ from gradeline.judges.prompts import shipped_rubric
 from gradeline.model import Record, Run
 from gradeline.model.sample import join_turns
 from gradeline.model.trajectory import Message
-
-_MAX_SUITE = 10_000_000
-"""Bytes of a suite file that is read for its rubric."""
+from gradeline.suite.document import read_document
 
 
 class ShownText(NamedTuple):
@@ -96,21 +93,9 @@ def rubric_text(run: Run, question: str) -> str | None:
 def _grader_config(run: Run, question: str) -> Mapping[str, Any] | None:
     try:
         definition = RunDefinition.of(run)
-        document = definition.document or _suite_document(definition.suite_file)
+        document = definition.document or read_document(definition.suite_file).data
     except (GradelineError, OSError, ValueError):
         return None
     graders = document.get("graders")
     config = graders.get(question) if isinstance(graders, dict) else None
     return config if isinstance(config, dict) else None
-
-
-def _suite_document(path: Path) -> dict[str, Any]:
-    import yaml  # 20 ms, only for a rubric in a file
-
-    if path.stat().st_size > _MAX_SUITE:
-        return {}
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -42,7 +42,9 @@ def read_scale(scale: str | None, categories: str | None) -> LabelScale:
         raise ConfigError(Problem("scale", "use a scale or categories, not both"))
     if scale is not None:
         low, dash, high = scale.strip().partition("-")
-        if not (dash and low.isdecimal() and high.isdecimal() and len(low) == len(high) == 1 and low < high):
+        if not (
+            scale.isascii() and dash and low.isdecimal() and high.isdecimal() and len(low + high) == 2 and low < high
+        ):
             raise ConfigError(Problem("scale", f"invalid scale {quote(scale)}: use two digits such as 1-5 or 0-9"))
         return LabelScale(int(low), int(high))
     if categories is None:
