@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gradeline.model import Run, Storage
     from gradeline.model.calibration import Calibration
+    from gradeline.model.learned_judging import PanelWeights
     from gradeline.model.probe import ProbeFinding
     from gradeline.trust.calibration_data import CalibrationData
     from gradeline.trust.reference_methods import ReferenceMethodName
@@ -36,6 +37,10 @@ _TAGS = (
     TableColumn("tag", wraps=True, key=True),
     *(TableColumn(title, right=True) for title in ("labels", "pass", "fail", "no verdict")),
     *(TableColumn(title, right=True) for title in ("agreement", "kappa", "sens.", "spec.")),
+)
+_MEMBERS = (
+    TableColumn("judge", wraps=True, key=True),
+    *(TableColumn(title, right=True) for title in ("scored", "agreement", "adds")),
 )
 _RECORDS = (
     TableColumn("grader", wraps=True, key=True),
@@ -138,16 +143,19 @@ def _calibrate(settings: CliSettings, run_name: str, request: _Request, export_t
     from gradeline.trust.calibration import calibrate as calibrate_judge
     from gradeline.trust.calibration_data import judge_of, judged_graders
     from gradeline.trust.calibration_records import calibrations_text, store_calibration
+    from gradeline.trust.learning import learn_from_labels, with_learned
 
     with open_store(settings, "existing") as storage:
         run = storage.find_run(run_name)
         keys = list(judged_graders(run, request.graders))
-        data, unlabelled = _read(settings, storage, run, keys, request)
+        read, unlabelled = _read(settings, storage, run, keys, request)
         at = now()
-        found = [
-            calibrate_judge(judge_of(run, key, request.question or key), one.labelled, one.results, at, one.source)
-            for key, one in data.items()
-        ]
+        found = []
+        for key, own in read.items():
+            data, learned = learn_from_labels(storage, run, key, own, _progress(settings))
+            judge = judge_of(run, key, request.question or key)
+            measured = calibrate_judge(judge, data.labelled, data.results, at, data.source)
+            found.append(with_learned(measured, learned))
         for one in found:
             store_calibration(storage, one)
         probes = probe_findings(storage, run)
@@ -291,6 +299,11 @@ def _print_calibration(out: Console, found: Calibration) -> None:
         print_table(out, _CURVE, _curve_rows(found))
     if found.tags:
         print_table(out, _TAGS, _tag_rows(found))
+    if found.panel is not None:
+        out.print(safe_text(_weights_line(found.panel)))
+        print_table(out, _MEMBERS, _member_rows(found.panel))
+    for line in _selective_lines(found):
+        out.print(safe_text(line, most=1000))
     for note in found.notes:
         out.print(safe_text(single_line(f"note: {note}"), "yellow", most=1000))
 
@@ -375,6 +388,35 @@ def _tag_rows(found: Calibration) -> Iterator[tuple[Text | str, ...]]:
 
 def _share(value: float | None) -> str:
     return MISSING if value is None else f"{value:.3f}"
+
+
+def _weights_line(weights: PanelWeights) -> str:
+    plain = f"{weights.unweighted_agreement:.3f} if all judges count equally"
+    return f"weights from {weights.labels:,} labels: agreement {weights.agreement:.3f} (cross-validated), {plain}"
+
+
+def _member_rows(weights: PanelWeights) -> Iterator[tuple[Text | str, ...]]:
+    """What each judge of a panel agrees and adds."""
+    for one in weights.gains:
+        yield safe_text(single_line(one.judge)), f"{one.scored:,}", _share(one.agreement), f"{one.gain:+.3f}"
+
+
+def _selective_lines(found: Calibration) -> Iterator[str]:
+    """What share of cases the judge could decide by itself."""
+    from gradeline.trust.selective import shown_thresholds
+
+    labelled = found.selective if found.panel is None else found.panel.confidences
+    if labelled is None or found.against is not None:
+        return
+    shares = []
+    reason = ""
+    for one in shown_thresholds(labelled):
+        share = 0.0 if one.coverage is None or not one.promised else one.coverage
+        shares.append(f"{share * 100:.0f} % at agreement {one.agreement:g}")
+        reason = reason or one.reason
+    yield f"could decide, {one.sure * 100:g} % sure: {', '.join(shares)}"
+    if reason:
+        yield f"  {reason}"
 
 
 class _ListedJudge(NamedTuple):

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ import click
 from gradeline.cli import progress
 from gradeline.cli.options import CliSettings
 from gradeline.cli.show import print_report
+from gradeline.cli.stores import open_store
 from gradeline.cli.terminal import print_message
 from gradeline.engine import orchestrate
 from gradeline.engine.aggregate import conclude, worst_of
@@ -32,26 +33,43 @@ from gradeline.engine.orchestrate import RunOutcome, RunRequest, SuiteOutcome
 from gradeline.engine.plan import ProgressCallback
 from gradeline.engine.validation import placed_problems, read_with_code
 from gradeline.engine.variants import check_variants
-from gradeline.errors import ConfigError, Problem
+from gradeline.errors import ConfigError, Problem, StoreError
 from gradeline.model import Run, Storage
 from gradeline.suite.read import read_suite
+from gradeline.suite.spec import SuiteDefinition
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 BLOCKED_S = 0.5
 """Seconds after a second Ctrl-C until code that blocks the event loop is interrupted."""
 
 
-async def check_suite(path: Path, warnings: list[str], overrides: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+async def check_suite(
+    settings: CliSettings, path: Path, warnings: list[str], overrides: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
     """All problems of a suite, found without calling its agent."""
     try:
         suite = await read_with_code(lambda: read_suite(path, overrides))
         warnings.extend(suite.warnings)
-        checked = await check_variants(suite, access=Access(note=print_message))
+        with _calibration_store(settings, suite) as storage:
+            checked = await check_variants(suite, access=Access(note=print_message), calibration_store=storage)
         warnings.extend(checked.warnings)
         found = checked.problems
     except ConfigError as error:
         found = placed_problems(error, None)
     return [{**problem._asdict(), "file": problem.file or str(path)} for problem in found]
+
+
+@contextmanager
+def _calibration_store(settings: CliSettings, suite: SuiteDefinition) -> Iterator[Storage | None]:
+    """The store, if a judge of the suite uses what it learned from labels; None if there is no store yet."""
+    if not any("agreement" in spec.config or "weights" in spec.config for spec in suite.graders):
+        yield None
+        return
+    with ExitStack() as stack:
+        storage: Storage | None = None
+        with suppress(StoreError):
+            storage = stack.enter_context(open_store(settings, "read"))
+        yield storage
 
 
 async def run_suite(settings: CliSettings, storage: Storage, request: RunRequest, engine: Engine = local_engine) -> int:

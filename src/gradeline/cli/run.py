@@ -43,7 +43,7 @@ def validate(suite: Path, overrides: tuple[str, ...]) -> int:
 
     settings = current_settings()
     warnings: list[str] = []
-    errors = asyncio.run(check_suite(suite, warnings, overrides))
+    errors = asyncio.run(check_suite(settings, suite, warnings, overrides))
     if settings.json:
         click.echo(json.dumps({"valid": not errors, "errors": errors, "warnings": warnings}, ensure_ascii=False))
         return 2 if errors else 0

@@ -376,6 +376,7 @@ async def prepare(
     in_process: InProcessCode | None = None,
     loaded_code: Iterable[LoadedCode] = (),
     calibrations: Mapping[str, int] | None = None,
+    calibration_store: Storage | None = None,
 ) -> AsyncIterator[PreparedRun]:
     """Build and open everything a run of the suite's only variant needs; one `ConfigError` reports all that is wrong.
 
@@ -386,7 +387,8 @@ async def prepare(
 
     Without ``calls_agent`` the target is not opened: grading needs none of its keys. ``baselines`` overrides the
     suite's baseline run of each grader. ``access`` limits which addresses agents and models are reached at.
-    ``calibrations`` are those that a stored run began with; None: the latest.
+    ``calibrations`` are those that a stored run began with; None: the latest. ``calibration_store`` has them where
+    there is no other use for a store.
     """
     started = perf_counter()
     chosen = _chosen(suite, options)
@@ -419,7 +421,7 @@ async def prepare(
             with problems.collect():
                 compared = baseline_runs(chosen, baselines or {}, storage, suite.name)
         uses: list[GraderUse] = []
-        lookup = CalibrationLookup(storage, suite.name, calibrations)
+        lookup = CalibrationLookup(calibration_store or storage, suite.name, calibrations)
         for grader in chosen:
             if is_loaded(grader, loaded, in_process):
                 with problems.collect():

@@ -10,7 +10,7 @@ from gradeline.engine.definition import RunOptions
 from gradeline.engine.prepare import LoadedCode, prepare
 from gradeline.engine.validation import placed_problems
 from gradeline.errors import ConfigError, Problem, closest_match
-from gradeline.model import quote
+from gradeline.model import Storage, quote
 from gradeline.suite.problems import SuiteProblem
 from gradeline.suite.spec import SuiteDefinition, TargetSpec, Variant
 
@@ -59,16 +59,30 @@ def suite_of_variant(suite: SuiteDefinition, options: RunOptions, *, required: b
 
 
 async def check_variants(
-    suite: SuiteDefinition, in_process: InProcessCode | None = None, access: Access = UNRESTRICTED
+    suite: SuiteDefinition,
+    in_process: InProcessCode | None = None,
+    access: Access = UNRESTRICTED,
+    calibration_store: Storage | None = None,
 ) -> SuiteCheck:
-    """Build what each run of the suite needs, and read its cases, without a call."""
+    """Build what each run of the suite needs, and read its cases, without a call.
+
+    ``calibration_store`` has what judges learned from labels.
+    """
     problems: dict[SuiteProblem, None] = {}
     warnings: dict[str, None] = {}
     code: list[LoadedCode] = []
     for variant in suite.run_variants():
         one = suite.with_variant(variant)
         try:
-            async with prepare(one, RunOptions(), access=access, in_process=in_process, loaded_code=code) as prepared:
+            preparing = prepare(
+                one,
+                RunOptions(),
+                access=access,
+                in_process=in_process,
+                loaded_code=code,
+                calibration_store=calibration_store,
+            )
+            async with preparing as prepared:
                 code.append(prepared.code)
                 prepared.require_cases()
                 for _ in prepared.samples():

@@ -6,7 +6,9 @@ found above which verdicts agree in the wanted share of the cases; below it a se
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 from math import ceil, log
 from typing import Any, NamedTuple
 
@@ -23,6 +25,7 @@ FIRST, SECOND, NO_ONE = "first", "second", "no one"
 """Who gave the verdict that counts."""
 _FIRST_LOOK, _LOOKS = 0.25, 16
 """Tested are the surest 25 %, 30 % … 100 % of the labelled verdicts."""
+_EQUAL_CHANCE, _FAIR_CHANCE = 0.02, 0.5
 _ROUNDING = 1e-9
 
 
@@ -85,38 +88,33 @@ def least_labels(agreement: float) -> int:
 def selective_threshold(labelled: LabelledConfidences, agreement: float) -> SelectiveThreshold:
     """The lowest confidence from which verdicts agree with the labels often enough.
 
-    Fixed-sequence testing: the surest quarter of the verdicts is tested first, then ever more of them, each by the
-    one-sided Clopper-Pearson bound at the full error rate; the first that fails ends the sequence. With weights, the
-    counts are those of the effective number of labels.
+    Fixed-sequence testing: some of the surest verdicts are tested first, then ever more of them, each by the one-sided
+    Clopper-Pearson bound at the full error rate; the first that fails ends the sequence. How many are tested first
+    depends only on the confidences. With weights, the counts are those of the effective number of labels.
     """
-    groups = _looks(labelled)
     labels = len(labelled.agreed)
-    found = SelectiveThreshold(agreement=agreement, sure=SURE, labels=labels)
-    needed = least_labels(agreement)
-    tested: _Look | None = None
-    for look in groups:
-        if look.effective < needed - _ROUNDING:
-            continue
-        tested = look
-        if not look.shows(agreement):
-            break
-        found = SelectiveThreshold(
-            agreement=agreement,
-            sure=SURE,
-            labels=labels,
-            threshold=look.confidence,
-            decided=look.labels,
-            agreed=look.agreed,
-        )
-    if found.threshold is not None:
-        return found
-    return SelectiveThreshold(agreement=agreement, sure=SURE, labels=labels, reason=_reason(agreement, labels, tested))
+    looks = [look for look in _looks(labelled) if look.effective >= least_labels(agreement) - _ROUNDING]
+    sequence = looks[_first(looks, agreement, probabilities=labelled.probabilities) :]
+    shown = list(takewhile(lambda look: look.shows(agreement), sequence))
+    if not shown:
+        reason = _reason(agreement, labels, sequence[0] if sequence else None)
+        return SelectiveThreshold(agreement=agreement, sure=SURE, labels=labels, reason=reason)
+    last = shown[-1]
+    return SelectiveThreshold(
+        agreement=agreement,
+        sure=SURE,
+        labels=labels,
+        threshold=last.confidence,
+        decided=last.labels,
+        agreed=last.agreed,
+    )
 
 
 class _Look(NamedTuple):
     """The verdicts that are at least as confident as one of them."""
 
     confidence: float
+    mean_confidence: float
     labels: int
     agreed: int
     effective: float
@@ -126,32 +124,54 @@ class _Look(NamedTuple):
 
     def shows(self, agreement: float) -> bool:
         """Whether the true share is at least this one, at the error rate of the test."""
-        agreed = self.share * self.effective
-        if agreed <= 0:
-            return False
-        # P(at least so many agree), if the true share is the wanted one
-        chance = beta_cdf(agreement, agreed, self.effective - agreed + 1)
-        return chance <= 1 - SURE + _ROUNDING
+        return _is_unlikely(self.share * self.effective, self.effective, agreement)
+
+    def chance(self, agreement: float, true_share: float) -> float:
+        """The probability that this look shows the agreement, if the true share is this one."""
+        number = int(self.effective + _ROUNDING)
+        least = bisect_left(range(number + 1), True, key=lambda agreed: _is_unlikely(agreed, number, agreement))
+        return beta_cdf(true_share, least, number - least + 1) if 0 < least <= number else 0.0
+
+
+def _is_unlikely(agreed: float, number: float, agreement: float) -> bool:
+    """Whether so many verdicts would seldom agree if the true share were the wanted one."""
+    return agreed > 0 and beta_cdf(agreement, agreed, number - agreed + 1) <= 1 - SURE + _ROUNDING
+
+
+def _first(looks: Sequence[_Look], agreement: float, *, probabilities: bool) -> int:
+    """The place of the first look: the one that will most likely succeed, by the confidences alone.
+
+    Where confidences are no probabilities, the first that has a fair chance if verdicts disagree half as often as is
+    allowed.
+    """
+    if not looks:
+        return 0
+    if probabilities:
+        chances = [look.chance(agreement, look.mean_confidence) for look in looks]
+        wanted = max(chances) - _EQUAL_CHANCE
+    else:
+        chances = [look.chance(agreement, (1 + agreement) / 2) for look in looks]
+        wanted = min(_FAIR_CHANCE, max(chances))
+    return next(place for place, chance in enumerate(chances) if chance >= wanted)
 
 
 def _looks(labelled: LabelledConfidences) -> Iterator[_Look]:
-    """The looks in their order, which depends on the confidences only."""
+    """The surest 25 %, 30 % … 100 % of the verdicts; equally sure ones come together."""
     weights: Sequence[float] = labelled.weights or (1.0,) * len(labelled.agreed)
     rows = sorted(zip(labelled.confidences, labelled.agreed, weights, strict=True), key=lambda row: -row[0])
     step = (1 - _FIRST_LOOK) / (_LOOKS - 1)
-    ends = (ceil((_FIRST_LOOK + step * number) * len(rows) - _ROUNDING) for number in range(_LOOKS))
-    last = 0
-    total = squares = agreeing = 0.0
-    agreed = 0
-    for wanted in ends:
+    last = agreed = 0
+    total = squares = agreeing = sure = 0.0
+    for number in range(_LOOKS):
+        wanted = ceil((_FIRST_LOOK + step * number) * len(rows) - _ROUNDING)
         if wanted <= last:
             continue  # equal confidences were all counted before
         while last < len(rows) and (last < wanted or rows[last][0] == rows[last - 1][0]):
-            _, right, weight = rows[last]
-            total, squares = total + weight, squares + weight * weight
+            confidence, right, weight = rows[last]
+            total, squares, sure = total + weight, squares + weight * weight, sure + weight * confidence
             agreeing, agreed = agreeing + weight * right, agreed + right
             last += 1
-        yield _Look(rows[last - 1][0], last, agreed, total * total / squares, agreeing / total)
+        yield _Look(rows[last - 1][0], sure / total, last, agreed, total * total / squares, agreeing / total)
 
 
 def _reason(agreement: float, labels: int, tested: _Look | None) -> str:

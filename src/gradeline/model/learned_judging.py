@@ -23,6 +23,8 @@ class LabelledConfidences(msgspec.Struct, frozen=True, kw_only=True):
     agreed: tuple[bool, ...]
     weights: tuple[float, ...] = ()
     """How many results each label stands for, where labels were drawn with unequal probabilities; empty: equal."""
+    probabilities: bool = False
+    """Whether a confidence is the probability that the verdict agrees, by a model learned from other labels."""
 
 
 class SelectiveThreshold(msgspec.Struct, frozen=True, kw_only=True):

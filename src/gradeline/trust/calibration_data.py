@@ -9,6 +9,7 @@ from typing import NamedTuple
 from gradeline.engine.definition import RunDefinition
 from gradeline.engine.judge_trust import served_models
 from gradeline.errors import UNSURE, ConfigError, Outcome, Problem, closest_match
+from gradeline.judges.selective import stored_confidence
 from gradeline.model import Grade, Record, ResponseKey, Run, RunGrader, Storage
 from gradeline.model.context import expected_text
 from gradeline.model.label import ReferenceLabel
@@ -93,24 +94,18 @@ def read_labels(
     reader = _VerdictReader(storage, run, key)
     labelled = []
     grades = []
-    unsure = 0
     for label, passed in labels:
         record = storage.get_record(ResponseKey(run.id, label.case, label.repeat))
         grade = None if record is None else record.grades.get(key)
         if grade is not None:
             grades.append((label, passed, grade))
-        if _is_unsure(grade):
-            unsure += 1
-            continue
         one = None if record is None else reader.verdict(record, passed, label)
         if one is not None:
             labelled.append(one)
     results = _other_results(storage, run, key, {(one.case, one.repeat) for one in labelled}, progress)
     notes = []
-    if unsure:
-        notes.append(f"{unsure} labels left out: the judge was not sure enough of these results")
-    if len(labelled) + unsure < len(labels):
-        number = len(labels) - len(labelled) - unsure
+    if len(labelled) < len(labels):
+        number = len(labels) - len(labelled)
         notes.append(f"{number} labels left out: the judge was not to grade these results")
     served = {model for _, _, grade in grades for model in served_models(grade)}
     source = LabelSource(None, found.unresolved, found.stale, tuple(notes), tuple(sorted(served)))
@@ -202,11 +197,13 @@ class _VerdictReader:
         if record.response.error is not None or (grade is not None and grade.outcome in _NOT_JUDGED):
             return None
         answer, other = self.answer(record), self.other_answer(record)
+        # a judge that was not sure enough has a verdict all the same, which is stored with its confidence
+        own = None if grade is None else stored_confidence(grade.metadata) or grade
         return LabelAndVerdict(
             case=record.case,
             passed=passed,
-            verdict=None if grade is None else grade.passed,
-            score=None if grade is None else grade.score,
+            verdict=None if own is None else own.passed,
+            score=None if own is None else own.score,
             repeat=record.repeat,
             cluster=self._clusters.get(record.case),
             probability=None if label is None else label.probability,

@@ -60,9 +60,11 @@ def votes_of(metadata: Mapping[str, Any]) -> dict[str, float | None] | None:
 
 
 def learn(
-    members: Sequence[str], votes: Sequence[PanelVotes], pass_score: float = PASS_SCORE
+    members: Sequence[str], votes: Sequence[PanelVotes], pass_score: float = PASS_SCORE, *, gains: bool = True
 ) -> PanelWeights | NotLearned:
     """Weights for the members, from labelled results; or why they cannot be learned.
+
+    ``gains`` also finds what each member adds, which takes most of the time.
 
     Cases are split into folds by their names, and each fold gets a model of the labels of all others. So the score of a
     labelled case does not depend on its label, and agreement, corrected rates and thresholds of confidence on the
@@ -89,10 +91,14 @@ def learn(
         agreement=agreement,
         unweighted_agreement=_share([vote.unweighted is vote.passed for vote in counted], counted),
         gains=tuple(
-            _gain(judge, member, votes, agreement, pass_score, len(members)) for member, judge in enumerate(members)
+            _gain(judge, member, votes, agreement, pass_score, len(members))
+            for member, judge in enumerate(members if gains else ())
         ),
         confidences=LabelledConfidences(
-            confidences=tuple(one.confidence for one in own), agreed=agreed, weights=_unequal_weights(votes)
+            confidences=tuple(one.confidence for one in own),
+            agreed=agreed,
+            weights=_unequal_weights(votes),
+            probabilities=True,
         ),
     )
 
