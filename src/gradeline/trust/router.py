@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
@@ -59,6 +59,8 @@ class _ArmCounts:
     judged_pass: int = 0
     judged_fail: int = 0
     missing: int = 0
+    total: ArmEvidence = NO_EVIDENCE
+    """All that counts."""
 
 
 class Router:
@@ -93,15 +95,19 @@ class Router:
         self.rules.check()
         self.baseline = baseline
         self.judge = judge or RouteJudge()
+        self._untrusted = judge is not None and judge.state != "calibrated"
         self._arms = [PolicyArm(name, cost) for name, cost in named.items()]
         self._random = Random(seed)  # noqa: S311 - decisions must be repeatable
         self._counts: defaultdict[str, dict[str, _ArmCounts]] = defaultdict(
             lambda: {arm.name: _ArmCounts() for arm in self._arms}
         )
         self._pooled: dict[str, ArmEvidence] = {}
-        self._splits: dict[str, tuple[float, FamilyShares]] = {}
+        self._judged = set[str]()
+        self._splits: dict[str, tuple[float, frozenset[str], FamilyShares]] = {}
         for (family, arm), known in (evidence or {}).items():
-            self._cell(family, arm).given = known
+            cell = self._cell(family, arm)
+            cell.given = known
+            self._count(cell, arm)
 
     def decide(self, family: str = "") -> RouteChoice:
         """Choose the arm of a request of this family. Its propensity is the exact probability of that arm."""
@@ -109,33 +115,32 @@ class Router:
 
     def split(self, family: str = "") -> FamilyShares:
         """The current split of a family's traffic."""
-        seen = sum(self._evidence(cell, name).n for name, cell in self._counts[family].items())
+        cells = self._counts[family]
+        seen, refused = sum(cell.total.n for cell in cells.values()), self._refused()
         before = self._splits.get(family)
-        if before is not None and seen < before[0] * (1.0 + 1.0 / _REFRESH) + 1.0:
-            return before[1]
-        own = {name: self._evidence(cell, name) for name, cell in self._counts[family].items()}
-        made = split_family(self._arms, self.baseline, own, self._pool(), self.rules, self._random, self._refused())
-        self._splits[family] = (seen, made)
+        if before is not None and seen < before[0] * (1.0 + 1.0 / _REFRESH) + 1.0 and refused == before[1]:
+            return before[2]
+        own = {name: cell.total for name, cell in cells.items()}
+        made = split_family(self._arms, self.baseline, own, self._pooled, self.rules, self._random, refused)
+        self._splits[family] = (seen, refused, made)
         return made
 
     def observe(self, family: str, arm: str, passed: bool) -> None:
         """Record a person's verdict, or another certain one, on the arm's answer to a request."""
         cell = self._cell(family, arm)
-        before = self._evidence(cell, arm)
         cell.labels = cell.labels.plus(ArmEvidence(float(passed), float(not passed)))
-        self._repool(arm, before, self._evidence(cell, arm))
+        self._count(cell, arm)
 
     def observe_judged(self, family: str, arm: str, passed: bool | None) -> None:
         """Record the judge's verdict on the arm's answer; None is no verdict, which is counted, but never as a fail."""
         cell = self._cell(family, arm)
-        before = self._evidence(cell, arm)
         if passed is None:
             cell.missing += 1
         elif passed:
             cell.judged_pass += 1
         else:
             cell.judged_fail += 1
-        self._repool(arm, before, self._evidence(cell, arm))
+        self._count(cell, arm)
 
     def gates(self) -> list[RouteGate]:
         """What verdicts of the judge must satisfy, and whether they do."""
@@ -163,26 +168,22 @@ class Router:
             return known
         return known.plus(evidence_of(corrected.estimate, corrected.se, n, n))
 
-    def _pool(self) -> Mapping[str, ArmEvidence]:
-        if not self._pooled:
-            for cells in self._counts.values():
-                for name, cell in cells.items():
-                    self._pooled[name] = self._pooled.get(name, NO_EVIDENCE).plus(self._evidence(cell, name))
-        return self._pooled
-
-    def _repool(self, arm: str, before: ArmEvidence, after: ArmEvidence) -> None:
-        if self._pooled:
-            self._pooled[arm] = self._pooled[arm].without(before).plus(after)
+    def _count(self, cell: _ArmCounts, arm: str) -> None:
+        """Update what counts of a cell, and of its arm in all families."""
+        before, cell.total = cell.total, self._evidence(cell, arm)
+        self._pooled[arm] = self._pooled.get(arm, NO_EVIDENCE).without(before).plus(cell.total)
+        if cell.judged_pass + cell.judged_fail + cell.missing:
+            self._judged.add(arm)
 
     def _refused(self) -> frozenset[str]:
-        """Arms that nothing is known of but verdicts that do not count get no traffic, not even to explore."""
-        names: Iterable[str] = (arm.name for arm in self._arms if arm.name != self.baseline)
-        return frozenset(name for name in names if self._only_uncounted(name))
-
-    def _only_uncounted(self, arm: str) -> bool:
-        cells = [cells[arm] for cells in self._counts.values()]
-        judged = any(cell.judged_pass + cell.judged_fail + cell.missing for cell in cells)
-        return judged and not any(self._evidence(cell, arm).n for cell in cells)
+        """Arms of which nothing is known but verdicts that do not count get no traffic, not even to explore."""
+        return frozenset(
+            arm.name
+            for arm in self._arms
+            if arm.name != self.baseline
+            and (self._untrusted or arm.name in self._judged)
+            and not self._pooled.get(arm.name, NO_EVIDENCE).n
+        )
 
 
 def draw_choice(
