@@ -263,7 +263,8 @@ def _pairs(arms: Mapping[str, ArmResults], baseline: str, shares: Mapping[str, M
                 continue
             judged = found.judged or arms[baseline].judged
             label = _is_worse(other.label, one.label) if judged else _is_worse(other.verdict, one.verdict)
-            probability = (one.probability or 1.0) * (other.probability or 1.0)
+            # samples of the same seed have the same order of cases, so the rarer label decides
+            probability = min(one.probability or 1.0, other.probability or 1.0)
             pairs.append(_Pair(one.family, arm, label, _is_worse(other.verdict, one.verdict), probability))
     return pairs
 
