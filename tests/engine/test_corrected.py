@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
@@ -10,6 +11,7 @@ from gradeline.engine.aggregate import conclude
 from gradeline.engine.comparison import compare, paired
 from gradeline.engine.corrected import labelled_scores
 from gradeline.engine.definition import Rules
+from gradeline.engine.judge_trust import trust_version
 from gradeline.errors import Fault, Outcome
 from gradeline.model import ErrorInfo, Grade, GradeKey, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.model.label import HumanVerdict, LabelKey, SamplingMethod
@@ -161,6 +163,19 @@ def test_failed_calls_count_as_0_where_the_suite_says_so(memory: SharedStorage) 
     assert failing is not None
     assert (excluded.estimate, failing.estimate) == (pytest.approx(0.5), pytest.approx(0.4))
     assert excluded.notes == ("over the 80 of 100 results that the judge scored",)
+
+
+def test_the_version_of_a_verdict_changes_with_labels_of_the_run_and_of_its_baseline(store: SharedStorage) -> None:
+    baseline, other = (stored(store, {"a": [1.0]}) for _ in range(2))
+    gate = {"kind": "regression", "baseline": baseline.id}
+    run = stored(store, {"a": [1.0]}, definition=json.dumps({"rules": {"gate": gate}}))
+    before = trust_version(store, run)
+    label(store, other, "a", passed=True)
+    assert trust_version(store, run) == before
+    label(store, baseline, "a", passed=True)
+    after = trust_version(store, run)
+    label(store, run, "a", passed=True)
+    assert before != after != trust_version(store, run)
 
 
 class TestPairs:

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from gradeline.engine.definition import Rules
+from gradeline.errors import ConfigError
 from gradeline.model import Grade, Run, RunGrader, Storage
 from gradeline.model.anchors import ANCHOR_CHECK
 from gradeline.model.calibration import CALIBRATION, Calibration
@@ -17,6 +19,7 @@ from gradeline.store.database import SharedStorage
 from gradeline.store.labels import has_label_tables, last_label_number
 from gradeline.store.sql_storage import response_chain
 from gradeline.store.trust_records import TrustRecord, last_record_number, latest_record, records
+from gradeline.verdict import baselines_of
 
 _FIRST_RECORDS = 5
 MAX_AGE = timedelta(days=90)
@@ -47,8 +50,20 @@ def trust_version(storage: Storage, run: Run, now: datetime | None = None) -> tu
     if not isinstance(storage, SharedStorage) or not any(grader.judges for grader in run.graders.values()):
         return 0, 0, ""
     read = storage.database.read
-    labels = last_label_number(read, response_chain(read, run.id)) if has_label_tables(read) else 0
+    labels = 0
+    if has_label_tables(read):
+        runs = [one for compared in (run.id, *_baselines(run)) for one in response_chain(read, compared)]
+        labels = last_label_number(read, runs)
     return last_record_number(storage), labels, f"{datetime.now(UTC) if now is None else now:%Y-%m-%d}"
+
+
+def _baselines(run: Run) -> tuple[str, ...]:
+    """The runs that the run's gate compares with: their labels decide too."""
+    try:
+        gate = Rules.of(run).read(run)
+    except ConfigError:
+        return ()
+    return () if gate is None else baselines_of(gate)
 
 
 def calibrations_of(storage: Storage, suite: str, grader: str) -> list[Calibration]:
