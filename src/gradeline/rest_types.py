@@ -12,8 +12,13 @@ from msgspec import UNSET, Struct, UnsetType
 
 from gradeline.errors import Outcome
 from gradeline.model import Grade, Response, Sample, ToolCall, Usage
+from gradeline.model.calibration import Calibration, JudgeState
+from gradeline.model.observation import CalibrationState
+from gradeline.model.probe import ProbeFinding
 from gradeline.model.response import ResponseStatus
-from gradeline.verdict import OrderFinding
+from gradeline.verdict import OrderFinding, SelectiveFinding
+from gradeline.verdict.corrected import CorrectedRate
+from gradeline.verdict.corrected_difference import CorrectedDifference
 from gradeline.verdict.paired_decision import Decision, Drop
 
 T = TypeVar("T")
@@ -133,6 +138,40 @@ class EvaluationSummary(Struct, frozen=True, kw_only=True):
     sentence: str
     clusters: int | None = None
     """Number of clusters of the cases; null if no case has one. Intervals are over clusters."""
+    calibration: dict[str, JudgeState] = {}
+    """Whether the judge of each grader that has one is calibrated, and why."""
+    corrected: dict[str, CorrectedRate] = {}
+    """The pass rate corrected by labels, for each grader with labels; without enough of them `refusal` says why not."""
+    corrected_means: dict[str, CorrectedRate] = {}
+    """The mean score corrected by labels with a score."""
+    selective: dict[str, SelectiveFinding] = {}
+    """What judges decided that decide only what they are sure of."""
+    probes: dict[str, tuple[ProbeFinding, ...]] = {}
+    """What probes found of the judges."""
+
+
+class JudgeReport(Struct, frozen=True, kw_only=True):
+    """The state of a judge, why, and the calibration that it follows from; null if it was never calibrated."""
+
+    state: CalibrationState
+    reason: str
+    calibration: Calibration | None
+
+
+class RunCalibration(Struct, frozen=True, kw_only=True):
+    """The state of each judge of a run, by grader; empty if no grader has a judge."""
+
+    evaluation_id: str
+    graders: dict[str, JudgeReport]
+
+
+class JudgePage(Struct, frozen=True, kw_only=True):
+    """A page of judges that were calibrated, the latest calibration first."""
+
+    judges: list[JudgeReport]
+    count: int
+    total: int
+    next_cursor: str | None = None
 
 
 class EarlyStop(Struct, frozen=True):
@@ -434,6 +473,8 @@ class GraderDifference(Struct, frozen=True, kw_only=True):
     missing: int
     clusters: int | None = None
     """The clusters of the n cases, which are the unit of the interval; null if no case has one."""
+    corrected: CorrectedDifference | None = None
+    """The difference corrected by labels of both runs; null without any. Where it has an estimate, that decides."""
 
 
 class CaseChange(Struct, frozen=True, kw_only=True):

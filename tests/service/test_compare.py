@@ -152,6 +152,7 @@ def test_the_whole_comparison(call: Any, service: Service, save: Callable[..., s
                 "same": 1,
                 "missing": 2,
                 "clusters": None,
+                "corrected": None,
             }
         },
         "cases": [

@@ -117,14 +117,17 @@ def test_a_label_identifies_its_grade(service: Service, call: Call, run: str) ->
     assert page == {"labels": [expected], "count": 1, "total": 1, "next_cursor": None}
 
 
-def test_a_label_changes_no_grade_and_no_summary(service: Service, call: Call, run: str) -> None:
-    def seen() -> tuple[Any, Any]:
+def test_a_label_changes_only_what_is_corrected_by_labels(service: Service, call: Call, run: str) -> None:
+    def seen() -> tuple[Any, Any, Any]:
         results = call("GET", f"/api/evaluations/{run}/results").data
-        return results, service.storage.get_record(ResponseKey(run, "a"))
+        corrected = results["summary"].pop("corrected")
+        return results, service.storage.get_record(ResponseKey(run, "a")), corrected
 
-    before = seen()
+    *before, without = seen()
     put(call, run)
-    assert seen() == before
+    *after, corrected = seen()
+    assert after == before
+    assert (without, list(corrected), corrected["exact"]["missing_labels"]) == ({}, ["exact"], 30)
 
 
 def test_a_result_can_be_shown_with_its_labels(service: Service, call: Call, run: str) -> None:

@@ -93,6 +93,11 @@ def test_the_whole_summary(call: Any, run: str) -> None:
         "orders": {},
         "sentence": "2 responses graded, 3 grader errors",
         "clusters": None,
+        "calibration": {},
+        "corrected": {},
+        "corrected_means": {},
+        "selective": {},
+        "probes": {},
     }
 
 

@@ -29,8 +29,8 @@ from gradeline.model import (
     RunGrader,
     Storage,
 )
+from gradeline.model.calibration import JudgeState
 from gradeline.model.grade import PASS_SCORE
-from gradeline.model.observation import CalibrationState
 from gradeline.model.probe import ProbeFinding
 from gradeline.model.response import known_cost
 from gradeline.model.run import OrderCounts, SelectiveCounts, TurnRule
@@ -107,18 +107,6 @@ _LEAST = -10_000
 def _step(ms: float) -> int:
     """The nearest power of 1.005; a time of 0 has its own."""
     return round(log(ms) / _STEP) if ms > 1e-9 else _LEAST
-
-
-class JudgeState(msgspec.Struct, frozen=True):
-    """Whether a grader's judge is calibrated, and why."""
-
-    state: CalibrationState
-    reason: str
-
-    @property
-    def note(self) -> str:
-        """``judge expired: the prompt changed since 2026-11-19``."""
-        return f"judge {self.state}: {self.reason}"
 
 
 class GraderSummary(msgspec.Struct, frozen=True):

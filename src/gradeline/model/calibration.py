@@ -24,6 +24,18 @@ Bounds = tuple[float, float]
 """The ends of an interval."""
 
 
+class JudgeState(msgspec.Struct, frozen=True):
+    """Whether a grader's judge is calibrated, and why."""
+
+    state: CalibrationState
+    reason: str
+
+    @property
+    def note(self) -> str:
+        """``judge expired: the prompt changed since 2026-11-19``."""
+        return f"judge {self.state}: {self.reason}"
+
+
 class AgreementTable(msgspec.Struct, frozen=True, kw_only=True):
     """Labels by the judge's verdict; weighted counts where labels were drawn with unequal probabilities."""
 

@@ -142,6 +142,7 @@ def _difference(grader: GraderComparison) -> GraderDifference:
         same=grader.same,
         missing=grader.missing,
         clusters=grader.clusters,
+        corrected=grader.corrected,
     )
 
 

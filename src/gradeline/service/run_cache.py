@@ -50,8 +50,12 @@ RUN_CACHE_STEPS = (_create_table,)
 class RunCache(Generic[T]):
     """Caches one kind of value by run."""
 
-    def __init__(self, database: Database, kind: type[T], name: str) -> None:
+    def __init__(
+        self, database: Database, kind: type[T], name: str, state: Callable[[Run], object] = lambda _: ""
+    ) -> None:
+        """``state`` changes when something that is no part of the run could change a value."""
         self._database = database
+        self._state = state
         self._kind = kind
         self._name = name
         self._entries: OrderedDict[str, _Entry[T]] = OrderedDict()
@@ -77,14 +81,14 @@ class RunCache(Generic[T]):
         if entry is None:
             return None
         not_stale = run.status not in ENDED and monotonic() < entry.stale_at
-        return entry.value if not_stale or entry.version == _version(run, counts) else None
+        return entry.value if not_stale or entry.version == self._version(run, counts) else None
 
     def lookup(self, run: Run, counts: Counts) -> T | None:
         """The value for an ended run, from memory or the table. Reads no rows of the run."""
         value = self.fresh(run, counts)
         if value is not None or sum(counts.responses.values()) < _MIN_RESULTS_TO_STORE:
             return value
-        version = _version(run, counts)
+        version = self._version(run, counts)
         stored = self._load(run.id, version)
         if stored is not None:
             self._remember(run.id, _Entry(version, stored, monotonic()))
@@ -114,7 +118,7 @@ class RunCache(Generic[T]):
         return None if entry is None else entry.value
 
     def _load_or_compute(self, run: Run, counts: Counts, compute: Callable[[], T]) -> T:
-        version = _version(run, counts)
+        version = self._version(run, counts)
         is_large = sum(counts.responses.values()) >= _MIN_RESULTS_TO_STORE
         value = self._load(run.id, version) if is_large else None
         started = monotonic()
@@ -152,10 +156,9 @@ class RunCache(Generic[T]):
             values = (run, self._name, version, to_json(value))
             self._database.transact(lambda transaction: transaction.run(statement, *values))
 
-
-def _version(run: Run, counts: Counts) -> str:
-    """Changes when anything changes that could change a computed value."""
-    return digest_of(f"{run.status} {run.completed_at} {run.total} {to_json(counts)}")
+    def _version(self, run: Run, counts: Counts) -> str:
+        """Changes when anything changes that could change a computed value."""
+        return digest_of(f"{run.status} {run.completed_at} {run.total} {to_json(counts)} {self._state(run)}")
 
 
 _MAX_VERDICT_RESULTS = 100_000

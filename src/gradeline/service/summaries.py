@@ -9,14 +9,32 @@ from math import floor, inf, log10, nextafter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from gradeline.engine.aggregate import GraderSummary, Latencies, complete, measure_run, order_findings, summarise
+from gradeline.engine.aggregate import (
+    GraderSummary,
+    Latencies,
+    complete,
+    measure_run,
+    order_findings,
+    summarise,
+    with_calibrations,
+    with_corrections,
+    with_probes,
+    with_selective,
+)
 from gradeline.engine.aggregate import Summary as RunSummary
+from gradeline.engine.corrected import labelled_scores
+from gradeline.engine.definition import Rules
+from gradeline.engine.judge_probes import probe_findings
+from gradeline.engine.judge_trust import judge_states, trust_version
 from gradeline.model import Counts, Run, Storage
+from gradeline.model.calibration import JudgeState
+from gradeline.model.probe import ProbeFinding
 from gradeline.rest_types import Bin, Coverage, EvaluationSummary, Figure, RunHistograms
 from gradeline.service.events import ENDED
 from gradeline.service.run_cache import RunCache
 from gradeline.stats import wilson
 from gradeline.store.database import Database
+from gradeline.store.labels import has_label_tables, last_label_number
 from gradeline.store.queries import (
     count_scored,
     latency_bins,
@@ -24,8 +42,9 @@ from gradeline.store.queries import (
     score_bins,
     successful_latencies,
 )
-from gradeline.store.sql_storage import response_source
-from gradeline.verdict import OrderFinding
+from gradeline.store.sql_storage import response_chain, response_source
+from gradeline.verdict import OrderFinding, SelectiveFinding
+from gradeline.verdict.corrected import CorrectedRate
 
 _MAX_RESULTS_TO_WAIT_FOR = 50_000
 """Results of a run in progress up to which a request waits for statistics over all rows."""
@@ -43,6 +62,16 @@ class RowStatistics(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1
     clusters: int | None = None
 
 
+class JudgedNumbers(Struct, frozen=True, kw_only=True, tag_field="schema", tag=1):
+    """The part of a summary that labels, calibrations and probes of judges change after the run has ended."""
+
+    calibration: dict[str, JudgeState] = {}
+    corrected: dict[str, CorrectedRate] = {}
+    corrected_means: dict[str, CorrectedRate] = {}
+    selective: dict[str, SelectiveFinding] = {}
+    probes: dict[str, tuple[ProbeFinding, ...]] = {}
+
+
 class Summaries:
     """The summaries of the runs of a store. Counts are always exact; the latencies of a large run in progress may be
     older."""
@@ -51,11 +80,33 @@ class Summaries:
         self._database = database
         self._storage = storage
         self._statistics = RunCache(database, RowStatistics, "statistics")
+        self._judged = RunCache(database, JudgedNumbers, "judged", self._trust)
 
     def of(self, run: Run) -> EvaluationSummary:
         """The summary of a run as it is now."""
         counts = self._storage.counts(run.id)
-        return _summary(summarise(run, counts), counts, self._of_rows(run, counts))
+        judged = self._judged.get(run, counts, lambda: self._compute_judged(run, counts))
+        return _summary(summarise(run, counts), counts, self._of_rows(run, counts), judged)
+
+    def _trust(self, run: Run) -> object:
+        """Changes with what is known of the run's judges, and with its labels."""
+        read = self._database.read
+        labels = last_label_number(read, response_chain(read, run.id)) if has_label_tables(read) else 0
+        return *trust_version(self._storage, run), labels
+
+    def _compute_judged(self, run: Run, counts: Counts) -> JudgedNumbers:
+        summary = with_selective(self._storage, run, summarise(run, counts))
+        summary = with_calibrations(summary, judge_states(self._storage, run))
+        summary = with_probes(summary, probe_findings(self._storage, run))
+        summary = with_corrections(summary, labelled_scores(self._storage, run), Rules.of(run))
+        graders = summary.graders
+        return JudgedNumbers(
+            calibration={key: one.calibration for key, one in graders.items() if one.calibration is not None},
+            corrected={key: one.corrected for key, one in graders.items() if one.corrected is not None},
+            corrected_means={key: one.corrected_mean for key, one in graders.items() if one.corrected_mean is not None},
+            selective={key: one.selective for key, one in graders.items() if one.selective is not None},
+            probes={key: one.probes for key, one in graders.items() if one.probes},
+        )
 
     def _of_rows(self, run: Run, counts: Counts) -> RowStatistics:
         is_large = sum(counts.responses.values()) >= _MAX_RESULTS_TO_WAIT_FOR
@@ -108,7 +159,7 @@ class Summaries:
         )
 
 
-def _summary(run: RunSummary, counts: Counts, statistics: RowStatistics) -> EvaluationSummary:
+def _summary(run: RunSummary, counts: Counts, statistics: RowStatistics, judged: JudgedNumbers) -> EvaluationSummary:
     graders = run.graders
     errors = sum(column.errors for column in graders.values())
     return EvaluationSummary(
@@ -134,6 +185,11 @@ def _summary(run: RunSummary, counts: Counts, statistics: RowStatistics) -> Eval
         orders=statistics.orders,
         sentence=f"{_number(statistics.graded, 'response')} graded, {_number(errors, 'grader error')}",
         clusters=statistics.clusters,
+        calibration=judged.calibration,
+        corrected=judged.corrected,
+        corrected_means=judged.corrected_means,
+        selective=judged.selective,
+        probes=judged.probes,
     )
 
 

@@ -93,6 +93,28 @@ _SUMMARY: dict[str, Any] = {
     "coverage": {"string-match": {"scored": 1, "total": 1, "share": 1.0}},
     "orders": {},
     "sentence": "1 response graded, 0 grader errors",
+    "clusters": None,
+    "calibration": {},
+    "corrected": {
+        "string-match": {
+            "measure": "pass_rate",
+            "judge": 1.0,
+            "estimate": None,
+            "low": None,
+            "high": None,
+            "labels": 1,
+            "lambda": None,
+            "method": None,
+            "refusal": "1 label, at least 30 are needed: label 29 more: gradeline label 7d4cka529f5x --sample 50",
+            "missing_labels": 29,
+            "notes": [],
+            "sentence": "1.000 judge, not corrected: 1 label, at least 30 are needed: label 29 more: "
+            "gradeline label 7d4cka529f5x --sample 50",
+        }
+    },
+    "corrected_means": {},
+    "selective": {},
+    "probes": {},
 }
 _PAGE = {"evaluation_id": _RUN, "results": [_RESULT], "summary": _SUMMARY, "next_cursor": None}
 _HISTOGRAMS: dict[str, Any] = {
@@ -399,8 +421,8 @@ def put_label(
 ) -> Response:
     """Label the grade of a result, or change your label of it. Each key has its own label.
 
-    The label does not change any score, summary or verdict of the evaluation. It is stored with the grade, the
-    fingerprint of the grader, and digests of the case and the response.
+    The label does not change any score. It counts in the rates corrected by labels, next to those by the scores. It is
+    stored with the grade, the fingerprint of the grader, and digests of the case and the response.
     """
     service, caller = service_of(request), caller_of(request)
     run, record = _find_result(service, evaluation_id, result_id)
