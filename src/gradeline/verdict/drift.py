@@ -60,6 +60,8 @@ _MAX_BET = 0.9
 _LEAST_TOLERANCE = 0.01
 _TOLERATED_ERRORS = 1.25
 _PASSES_OF_A_WINDOW = 2
+_LARGEST = 700.0
+"""Of a logarithm whose power is a number."""
 
 
 class FrozenAnswer(NamedTuple):
@@ -256,7 +258,11 @@ class _Wealth:
     @property
     def value(self) -> float:
         """The wealth of the mixture."""
-        return fsum(exp(min(one, 700.0)) for one in self._logs)
+        return fsum(exp(min(one, _LARGEST)) for one in self._logs)
+
+    def after(self, logs: Sequence[float]) -> float:
+        """The wealth of the mixture after these bets."""
+        return fsum(exp(min(one + bet, _LARGEST)) for one, bet in zip(self._logs, logs, strict=True))
 
 
 class _JudgeProcess:
@@ -354,14 +360,9 @@ def _mean_of_bets(bag: tuple[float, ...], window: int) -> tuple[float, ...]:
     return tuple(log(fmean(exp(_exponent(change, way, k)) for change in changes)) for way, k, _ in _JUDGE_BETS)
 
 
-class _SystemWindow(NamedTuple):
-    number: int
-    looks: list[DriftLook]
-
-
 class _SystemProcess:
     def __init__(self, frozen: Mapping[str, FrozenAnswer], alarm_at: float) -> None:
-        self._frozen = frozen
+        self._anchors = {name: _FrozenMean(one.mean, one.weight) for name, one in frozen.items()}
         self._highest = max((one.weight for one in frozen.values()), default=1.0)
         noise = [pvariance(one.scores) / len(one.scores) for one in frozen.values() if len(one.scores) > 1]
         self._anchor_error = fmean(noise) / len(noise) if noise else 0.0
@@ -381,59 +382,29 @@ class _SystemProcess:
 
     def add(self, look: DriftLook) -> None:
         if look.cases.counts:
-            self._begin(look)
-        elif self._windows:
-            self._continue(look)
-        else:
-            return  # no run to compare the anchors with
+            size = max(1, len(self._anchors))
+            while len(self._windows) * size <= self._judged:
+                self._windows.append(_SystemWindow(len(self._windows) + 1))
+        recent = self._windows[-_PASSES_OF_A_WINDOW:]
         self._judged += len(look.anchors)
         self._evidence = 0.0
-        for window in self._windows[-_PASSES_OF_A_WINDOW:]:
-            wealth = self._wealth(window.looks)
-            value = _pass_weight(window.number) * wealth.value
-            self._evidence = max(self._evidence, value)
-            if self._alarmed is None and value >= self._alarm_at:
-                self._alarmed = ProcessState(value, look.at, wealth.rising_since)
-
-    def _begin(self, look: DriftLook) -> None:
-        size = max(1, len(self._frozen))
-        while len(self._windows) * size <= self._judged:
-            self._windows.append(_SystemWindow(len(self._windows) + 1, []))
-        for window in self._windows[-_PASSES_OF_A_WINDOW:]:
-            window.looks.append(look)
-
-    def _continue(self, look: DriftLook) -> None:
-        """Add the anchors to the last look; the newest score of each counts."""
-        for window in self._windows[-_PASSES_OF_A_WINDOW:]:
-            if window.looks:
-                last = window.looks[-1]
-                window.looks[-1] = last._replace(anchors=list({**dict(last.anchors), **dict(look.anchors)}.items()))
-
-    def _wealth(self, looks: Sequence[DriftLook]) -> _Wealth:
-        tolerance = self._tolerance(looks)
-        wealth = _Wealth([0.5 * weight for _ in (-1, 1) for _, weight in _SYSTEM_BETS])
-        for look in looks:
-            wealth.begin_look(look.at)
-            wealth.bet([self._factor(look, way, bet, tolerance) for way in (-1, 1) for bet, _ in _SYSTEM_BETS])
-        return wealth
-
-    def _tolerance(self, looks: Sequence[DriftLook]) -> float:
-        """What the errors of the reference run and of the frozen scores explain."""
-        squared = self._anchor_error
-        last = looks[-1].cases
-        if last.reference_error is None:
-            # a difference of two runs has twice the variance of one run
-            spread = fmean(look.cases.variance for look in looks)
-            squared += spread / (2.0 * last.cases)
-        else:
-            squared += last.reference_error**2
-        return _LEAST_TOLERANCE + _TOLERATED_ERRORS * sqrt(squared)
+        for window in recent:
+            if look.cases.counts:
+                window.begin(look, self._anchor_error)
+            else:  # the newest score of each anchor counts
+                window.extend(look)
+            window.bets = [
+                self._factor(window.look, way, bet, window.tolerance) for way in (-1, 1) for bet, _ in _SYSTEM_BETS
+            ]
+            self._evidence = max(self._evidence, window.value)
+            if self._alarmed is None and window.value >= self._alarm_at:
+                self._alarmed = ProcessState(window.value, look.at, window.rising_since)
 
     def _factor(self, look: DriftLook, way: int, bet: float, tolerance: float) -> float:
         """The logarithm of the factor of a look; ``way`` is -1 for a worse system, 1 for a better one."""
         if not look.anchors:
             return 0.0
-        changes = [(self._frozen[name].weight, score - self._frozen[name].mean) for name, score in look.anchors]
+        changes = [(self._anchors[name].weight, score - self._anchors[name].mean) for name, score in look.anchors]
         on_anchor = bet / self._highest
         on_case = on_anchor * fsum(weight for weight, _ in changes) / look.cases.cases
         # 1 + tolerance is the largest that a case can lose
@@ -442,3 +413,49 @@ class _SystemProcess:
             on_case = _MAX_BET / (1.0 + tolerance)
         anchors = fsum(log(1.0 - way * on_anchor * weight * change) for weight, change in changes)
         return anchors + fsum(n * log(1.0 + on_case * (way * d - tolerance)) for d, n in look.cases.counts)
+
+
+class _FrozenMean(NamedTuple):
+    mean: float
+    weight: float
+
+
+class _SystemWindow:
+    """Two passes over the anchors. The last look may still get anchors, so its bets are kept apart."""
+
+    def __init__(self, number: int) -> None:
+        self._weight = _pass_weight(number)
+        self._before = _Wealth([0.5 * weight for _ in (-1, 1) for _, weight in _SYSTEM_BETS])
+        self._looks = 0
+        self._spread = 0.0
+        self.look = DriftLook("")
+        self.bets: list[float] = []
+        """The logarithms of the factors of the last look."""
+        self.tolerance = 0.0
+
+    def begin(self, look: DriftLook, anchor_error: float) -> None:
+        """Begin a look; ``anchor_error`` is the squared standard error of the frozen scores."""
+        if self.bets:
+            self._before.bet(self.bets)
+        self._before.begin_look(look.at)
+        self.look = look
+        self._looks += 1
+        self._spread += look.cases.variance
+        if look.cases.reference_error is None:
+            # a difference of two runs has twice the variance of one run
+            squared = anchor_error + self._spread / self._looks / (2.0 * look.cases.cases)
+        else:
+            squared = anchor_error + look.cases.reference_error**2
+        self.tolerance = _LEAST_TOLERANCE + _TOLERATED_ERRORS * sqrt(squared)
+
+    def extend(self, look: DriftLook) -> None:
+        """Add anchors to the last look."""
+        self.look = self.look._replace(anchors=list({**dict(self.look.anchors), **dict(look.anchors)}.items()))
+
+    @property
+    def value(self) -> float:
+        return self._weight * self._before.after(self.bets)
+
+    @property
+    def rising_since(self) -> str | None:
+        return self._before.rising_since
