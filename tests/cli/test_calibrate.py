@@ -10,11 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
-from gradeline.model import Run, RunGrader
+from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader
 from gradeline.model.label import HumanVerdict
-from gradeline.store import SqliteStorage
+from gradeline.store import PostgresStorage, SqliteStorage
 from gradeline.testing.fake_judge import Behaviour, FakeJudge, read_behaviour, with_mark
 from gradeline_command import COMMAND, run_command
 from judged_run import JUDGE, JudgedCase, put_labels, store_run
@@ -372,3 +373,46 @@ def test_the_list_of_runs_shows_the_state_of_judges(tmp_path: Path) -> None:
 def test_quiet_output_is_one_line_per_judge(tmp_path: Path) -> None:
     store(tmp_path, agreeing(120, wrong=60))
     assert gradeline(tmp_path, "calibrate", "latest", "--quiet").stdout == "quality failed\n"
+
+
+def test_a_store_in_postgresql(tmp_path: Path, postgres_url: str) -> None:
+    with PostgresStorage(postgres_url) as storage:
+        run = store_run(storage, agreeing(120, wrong=6, cost=0.01))
+    (found,) = answer(tmp_path, "calibrate", run.id, "--store", postgres_url)["calibrations"]
+    assert (found["state"], found["labels"], found["cost"]) == ("calibrated", 120, pytest.approx(1.2))
+    (listed,) = answer(tmp_path, "calibrate", run.id, "--list", "--store", postgres_url)["judges"]
+    assert listed["state"] == "calibrated"
+
+
+def test_labels_of_responses_count_for_a_run_that_grades_them_again(tmp_path: Path) -> None:
+    parent = store(tmp_path, agreeing(120, wrong=60))
+    assert answer(tmp_path, "calibrate", "latest", code=1)["calibrations"][0]["agreement"] == 0.5
+    with SqliteStorage(tmp_path / ".gradeline" / "store.db") as storage:
+        better = msgspec.structs.replace(JUDGE, fingerprint="f2", prompt_hash="p2")
+        child = Run(
+            name="again", suite="support", status="completed", total=120, parent=parent.id, graders={"quality": better}
+        )
+        run = storage.save_run(child)
+        for number in range(120):
+            verdict = number % 2 == 0
+            outcome = Outcome.PASS if verdict else Outcome.FAIL
+            grade = Grade("model_judge", "f2", outcome, float(verdict), verdict)
+            storage.put_grade(GradeKey(run, f"c{number}", 0, "quality"), grade)
+    (found,) = answer(tmp_path, "calibrate", run)["calibrations"]
+    assert (found["agreement"], found["labels"], found["run"]) == (1.0, 120, run)
+    states = [answer(tmp_path, "calibrate", one, "--list")["judges"][0]["state"] for one in (parent.id, run)]
+    assert states == ["failed", "calibrated"]
+
+
+def test_raters_that_disagree_and_replaced_responses_are_left_out(tmp_path: Path) -> None:
+    run = store(tmp_path, agreeing(110))
+    with SqliteStorage(tmp_path / ".gradeline" / "store.db") as storage:
+        put_labels(storage, run, "quality", [("c0", HumanVerdict("fail")), ("c1", HumanVerdict("fail"))], rater="eve")
+        record = storage.get_record(ResponseKey(run.id, "c2", 0))
+        assert record is not None
+        storage.put_response(ResponseKey(run.id, "c2", 0), Response(text="another answer"), record.sample)
+    found = answer(tmp_path, "calibrate", "latest")["calibrations"][0]
+    assert (found["labels"], found["unresolved"], found["stale"]) == (108, 1, 1)
+    text = " ".join(gradeline(tmp_path, "calibrate", "latest").stdout.split())
+    assert f"1 result left out: raters disagree; gradeline label {run.id} --adjudicate" in text
+    assert "1 label left out: the response was replaced" in text

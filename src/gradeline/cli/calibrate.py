@@ -12,7 +12,7 @@ import click
 from gradeline.cli.options import CliSettings, complete_run, current_settings, global_options
 from gradeline.cli.terminal import ProgressMessages, TableColumn, console, print_table, safe_text, single_line
 from gradeline.errors import ConfigError, Problem
-from gradeline.report.formatting import MISSING
+from gradeline.report.formatting import MISSING, count_noun
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -337,9 +337,10 @@ def _lines(found: Calibration) -> Iterator[str]:
     missing = f"no verdict on {found.missing:,} of {found.results:,} results ({found.missing_rate:.1%})"
     yield f"{missing}, {_count(found.table.missing)} of them labelled" if found.missing else missing
     if found.unresolved:
-        yield f"{found.unresolved:,} results left out: their raters disagree; gradeline label {found.run} --adjudicate"
+        left_out = f"{count_noun(found.unresolved, 'result')} left out: raters disagree"
+        yield f"{left_out}; gradeline label {found.run} --adjudicate"
     if found.stale:
-        yield f"{found.stale:,} labels left out: their responses were replaced"
+        yield f"{count_noun(found.stale, 'label')} left out: the response was replaced"
     rule = found.length_rule
     if rule is not None:
         yield f"{_rule(found)}: agreement {rule.agreement:.3f} on {rule.labels:,} labels"
