@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from labelled_runs import judged_run
 
-from gradeline.errors import ConfigError
-from gradeline.model import Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
+from gradeline.errors import UNSURE, ConfigError
+from gradeline.model import ErrorInfo, Fault, Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.model.label import HumanVerdict
 from gradeline.store import PostgresStorage, SqliteStorage
 from gradeline.store.database import SharedStorage
@@ -90,6 +90,25 @@ def test_judges_that_disagree_come_first(store: SharedStorage) -> None:
     sample = draw_sample(store, run, "one", 3, 1, "disagreement")
     assert sample.draws[0].case == "c7"
     assert {one.probability for one in sample.draws} == {None}
+
+
+def test_what_a_selective_judge_is_unsure_of_is_a_queue(store: SharedStorage) -> None:
+    run = judged_run(store, cases=6, failing=3)
+
+    def leave_to_people(case: str) -> None:
+        error = ErrorInfo(UNSURE, "confidence 0.6", Fault.GRADER)
+        store.put_grade(GradeKey(run.id, case, 0, "quality"), Grade("model_judge", "f1", Outcome.ERROR, error=error))
+
+    with pytest.raises(ConfigError, match="has no result that 'quality' is unsure of"):
+        draw_sample(store, run, "quality", method="unsure")
+    leave_to_people("c4")
+    first = draw_sample(store, run, "quality", method="unsure")
+    assert [(one.case, one.probability, one.stratum) for one in first.draws] == [("c4", None, "none")]
+    for case in ("c0", "c2"):
+        leave_to_people(case)
+    queue = draw_sample(store, run, "quality", method="unsure").draws
+    assert [one.case for one in queue[:1]] == ["c4"]
+    assert sorted(one.case for one in queue) == ["c0", "c2", "c4"]
 
 
 def test_a_panel_whose_members_disagree_comes_first(store: SharedStorage) -> None:

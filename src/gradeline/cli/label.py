@@ -57,6 +57,7 @@ _FILE_KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 @click.option("--random", "method", flag_value="random", help="Draw every result with the same probability.")
 @click.option("--stratify", "method", flag_value="stratified", help="Draw half from each verdict of the judge.")
 @click.option("--disagreement", "method", flag_value="disagreement", help="Start where judges disagree most.")
+@click.option("--unsure", "method", flag_value="unsure", help="Label what a selective judge is unsure of.")
 @click.option("--rater", metavar="NAME", help="Name of the rater (default: your user name).")
 @click.option("--scale", metavar="LOW-HIGH", help="Rate with number keys, such as 1-5, instead of pass or fail.")
 @click.option("--categories", metavar="A,B,…", help="Choose a category with number keys.")

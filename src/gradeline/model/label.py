@@ -13,7 +13,7 @@ T = TypeVar("T")
 Verdict: TypeAlias = Literal["pass", "fail"]
 RaterRole: TypeAlias = Literal["rater", "adjudicator"]
 """An adjudicator decides where raters disagree; the adjudicator's label then counts instead of theirs."""
-SamplingMethod: TypeAlias = Literal["random", "stratified", "disagreement"]
+SamplingMethod: TypeAlias = Literal["random", "stratified", "disagreement", "unsure"]
 
 MAX_COMMENT, MAX_NAME = 2_000, 200
 """Characters of a comment, and of the name of a rater, a question or a category."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from gradeline.errors import ConfigError, Outcome, Problem
+from gradeline.errors import UNSURE, ConfigError, Outcome, Problem
 from gradeline.model import Record, Run, Storage
 from gradeline.model.fingerprint import fingerprint
 from gradeline.model.label import SamplingMethod
@@ -46,25 +46,30 @@ def draw_sample(
     """Draw a sample of the run's results for labelling, or read and extend the one that was drawn before.
 
     Without a ``method`` the sample is stratified by the judge's verdict if one verdict is rare, else random. Without a
-    ``seed`` the latest sample of the question continues. `ConfigError` if the run has nothing to label.
+    ``seed`` the latest sample of the question continues. The method ``unsure`` is the queue of the results that a
+    selective judge left to people, all of them by default. `ConfigError` if the run has nothing to label.
     """
     if seed is not None and not 0 <= seed <= MAX_SEED:
         raise ConfigError(Problem("seed", f"invalid seed {seed}: use a whole number from 0 to {MAX_SEED:,}"))
     if size is not None and size < 1:
         raise ConfigError(Problem("sample", f"invalid sample size {size}: use 1 or more"))
     earlier = _find(samples_of(storage, run, question), seed, method)
-    if earlier is not None and (size is None or size <= len(earlier.draws)):
-        return earlier if size is None else earlier._replace(draws=earlier.draws[:size])
-    progress("reading the results of the run")
-    found = candidates(storage, run, question, with_disagreement=method == "disagreement")
-    if not found:
-        raise ConfigError(Problem("", f"run {run.id} has no response to label for {quote(question)}"))
     if earlier is not None:
         method, seed = earlier.method, earlier.seed
+        if size is not None and size <= len(earlier.draws):
+            return earlier._replace(draws=earlier.draws[:size])
+        if size is None and method != "unsure":  # a queue, which may have grown
+            return earlier
+    progress("reading the results of the run")
+    found = candidates(storage, run, question, of_judges=method in ("disagreement", "unsure"))
+    if not found:
+        raise ConfigError(Problem("", f"run {run.id} has no response to label for {quote(question)}"))
     method, seed = method or suggested_method(found), 1 if seed is None else seed
     sample = _sample_id(question, method, seed)
     kept = [(one.case, one.repeat) for one in earlier.draws] if earlier is not None else []
-    drawn = draw(found, size or SAMPLE_SIZE, seed, method, kept)
+    drawn = draw(found, size or (len(found) if method == "unsure" else SAMPLE_SIZE), seed, method, kept)
+    if not drawn:
+        raise ConfigError(Problem("", f"run {run.id} has no result that {quote(question)} is unsure of"))
     at, population = utc_timestamp(time.time()), len(found)
     draws = [
         LabelDraw(
@@ -100,7 +105,7 @@ def samples_of(storage: Storage, run: Run, question: str) -> list[LabelSample]:
     return sorted(samples, key=lambda sample: max(one.at for one in sample.draws))
 
 
-def candidates(storage: Storage, run: Run, question: str, *, with_disagreement: bool = False) -> list[Candidate]:
+def candidates(storage: Storage, run: Run, question: str, *, of_judges: bool = False) -> list[Candidate]:
     """The results that can be labelled: responses without an error to which the question applies."""
     found: list[Candidate] = []
     inapplicable: list[Candidate] = []
@@ -116,21 +121,32 @@ def candidates(storage: Storage, run: Run, question: str, *, with_disagreement: 
             stratum = outcome.value if outcome in (Outcome.PASS, Outcome.FAIL) else NO_VERDICT
             found.append(Candidate(one.case, one.repeat, stratum if graded else ""))
     found = found or inapplicable  # a grader that only people answer grades nothing
-    return _with_disagreement(storage, run, question, found) if with_disagreement else found
+    return _with_judges(storage, run, question, found) if of_judges else found
 
 
-def _with_disagreement(storage: Storage, run: Run, question: str, found: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates with how much judges disagree: graders of the result, members of a panel, repeats of the case."""
+def _with_judges(storage: Storage, run: Run, question: str, found: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates with how much judges disagree, and whether the one that is asked is unsure.
+
+    Judges are the graders of the result, the members of a panel, and the repeats of the case.
+    """
     judges = {key for key, grader in run.graders.items() if grader.judges} or set(run.graders)
     verdicts: dict[str, list[bool]] = {}
     own: dict[tuple[str, int], float] = {}
+    unsure: set[tuple[str, int]] = set()
     for record in storage.records(run.id):
         votes = [grade.passed for key, grade in record.grades.items() if key in judges and grade.passed is not None]
         own[record.case, record.repeat] = max(_split(votes), _member_range(record, question))
         grade = record.grades.get(question)
+        if grade is not None and grade.error is not None and grade.error.type == UNSURE:
+            unsure.add((record.case, record.repeat))
         if grade is not None and grade.passed is not None:
             verdicts.setdefault(record.case, []).append(grade.passed)
-    return [one._replace(disagreement=max(own.get(one.key, 0.0), _split(verdicts.get(one.case, ())))) for one in found]
+    return [
+        one._replace(
+            disagreement=max(own.get(one.key, 0.0), _split(verdicts.get(one.case, ()))), unsure=one.key in unsure
+        )
+        for one in found
+    ]
 
 
 def _split(votes: Sequence[bool]) -> float:

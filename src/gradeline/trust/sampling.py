@@ -29,6 +29,8 @@ class Candidate(NamedTuple):
     """The judge's verdict: ``pass``, ``fail`` or ``none``; empty if the question has no grader."""
     disagreement: float = 0.0
     """How much the judges of this result disagree, from 0 to 1."""
+    unsure: bool = False
+    """Whether a selective judge left the result to people."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -66,13 +68,15 @@ def draw(
     random        each result with the same probability
     stratified    half of the sample from each of the judge's verdicts, results without one by their share
     disagreement  those that judges disagree on most, the rest at random; probabilities are unknown
+    unsure        only those that a selective judge is not sure of; probabilities are unknown
     """
     if size < 1:
         raise ValueError(f"invalid sample size {size}: draw 1 result or more")
     sizes = Counter(one.stratum for one in candidates)
     chosen = _stratified(candidates, size, seed, sizes) if method == "stratified" else None
     if chosen is None:
-        ordered = sorted(candidates, key=lambda one: _place(seed, one))
+        asked = [one for one in candidates if one.unsure] if method == "unsure" else candidates
+        ordered = sorted(asked, key=lambda one: _place(seed, one))
         if method == "disagreement":
             ordered.sort(key=lambda one: -one.disagreement)
         chosen = ordered[:size]
@@ -88,7 +92,7 @@ def draw(
 def _probability(
     method: SamplingMethod, stratum: str, taken: Mapping[str, int], sizes: Mapping[str, int]
 ) -> float | None:
-    if method == "disagreement":
+    if method in ("disagreement", "unsure"):
         return None
     if method == "stratified":
         return taken[stratum] / sizes[stratum]

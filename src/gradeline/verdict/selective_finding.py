@@ -59,7 +59,7 @@ def _sentence(threshold: SelectiveThreshold, decided: int, of: int, second: int,
     if second:
         parts.append(f"{second:,} by a second judge")
     if unsure:
-        parts.append(f"{unsure:,} unsure")
+        parts.append(f"{unsure:,} unsure (label them with --unsure)")
     if not threshold.promised:
         return f"{', '.join(parts)}: {threshold.reason}"
     share, sure = f"{threshold.agreement * 100:g} %", f"{threshold.sure * 100:g} %"
