@@ -363,7 +363,7 @@ def _weights(labels: Sequence[_Label], certain: int = 0) -> list[float] | None:
 
 def nothing_added(weight: float, labels: int, rest: int) -> str:
     # with few results left to judge even the best judge has a small λ
-    if weight * (1.0 + labels / rest) >= ADDS_NOTHING:
+    if rest < labels and weight * (1.0 + labels / rest) >= ADDS_NOTHING:
         return "too few results without a label for the judge to add anything: this is the labels' own estimate"
     return "the judge adds nothing: this is the labels' own estimate"
 
