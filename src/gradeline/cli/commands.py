@@ -31,6 +31,7 @@ COMMANDS = {
     "plan": "gradeline.cli.plan:plan",
     "pair": "gradeline.cli.pair:pair",
     "probe": "gradeline.cli.probe:probe",
+    "judge": "gradeline.cli.judge:judge",
     "route": "gradeline.cli.route:route",
     "list": "gradeline.cli.show:list_runs",
     "show": "gradeline.cli.show:show",
