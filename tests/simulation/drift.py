@@ -21,10 +21,11 @@ from gradeline.verdict.drift import ALPHA, DriftLook, DriftWatch, FrozenAnswer, 
 NAMED = 0.95
 BLAMED = 0.02
 ANCHORS, CASES, AGAIN, REPEATS = 60, 100, 5, 3
-BEFORE, AFTER = 3, 12
+BEFORE, AFTER = 3, 16
 """Runs before and after the change; then all anchors are judged again."""
 LOOKS = 1_000
-LOSS = 0.25
+LOSS, SMALL_LOSS = 0.25, 0.15
+"""The smaller loss is found by judges that repeat their scores; noise hides it."""
 
 Scores: TypeAlias = Mapping[str, float]
 """A judge's score of each item."""
@@ -183,7 +184,7 @@ def _of_real_judges(full: bool) -> Iterator[Row]:
             yield at_least(f"{name}: named judge", found["judge"] / found.total(), NAMED)
             yield at_most(f"{name}: named system", found["system"] / found.total(), BLAMED)
     for noise, rates in NOISES.items():
-        for loss in (0.15, LOSS, 0.35):
+        for loss in (SMALL_LOSS, LOSS) if rates == QUIET else (LOSS,):
             draws = 400 if full else 20
             found = regressions(judges["llmbar"], draws, 2, rates, loss)
             name = f"llmbar, an agent that loses {loss:g}, {noise}: named system"

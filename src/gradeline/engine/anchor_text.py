@@ -5,6 +5,7 @@ from __future__ import annotations
 from gradeline.model.anchors import AnchorCheck, AnchorSet, ProcessEvidence
 from gradeline.verdict.drift import threshold
 
+_MUCH = 1_000
 _WORTH_ASKING = 0.05
 """A mean difference of the scores from which it is worth asking why."""
 
@@ -50,4 +51,5 @@ def advice(check: AnchorCheck) -> str | None:
 
 def _evidence(process: ProcessEvidence) -> str:
     alarmed = "" if process.alarm is None else f", alarmed {process.alarm[:16].replace('T', ' ')}"
-    return f"evidence {process.evidence:,.3g} (alarm at {threshold():g}){alarmed}"
+    evidence = f"{process.evidence:.1f}" if process.evidence < _MUCH else f"above {_MUCH:,}"
+    return f"evidence {evidence} (alarm at {threshold():g}){alarmed}"
