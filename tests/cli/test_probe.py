@@ -165,6 +165,19 @@ def test_verdicts_that_are_stored_are_not_paid_again(folder: Path, judge: FakeJu
     assert judge.counts().requests == 4 * CASES
 
 
+def test_findings_are_stored_in_postgresql_too(folder: Path, judge: FakeJudge, postgres_url: str) -> None:
+    judge.behaviour = FakeJudge("nondeterministic,sd=0.2,flip=0").behaviour
+    store = ("--store", postgres_url)
+    run(folder, "--grader", "quality", *store)
+    report = probe(folder, "--probe", "repeat", *store)
+    assert verdicts(report) == {"repeat": "flagged"}
+    assert verdicts(probe(folder, "--probe", "repeat", *store)) == {"repeat": "flagged"}
+    assert judge.counts().requests == 4 * CASES
+    shown = gradeline(folder, "show", *store).stdout
+    assert "capitals" in shown.splitlines()[0]
+    assert "quality: probe repeat: flagged: verdicts on the same answer" in " ".join(shown.split())
+
+
 def test_a_killed_probe_continues(folder: Path, judge: FakeJudge) -> None:
     run(folder, "--grader", "exact")
     judge.reset()
@@ -237,6 +250,37 @@ def test_a_family_that_scores_its_own_answers_higher_is_flagged(folder: Path, ju
     assert found["verdict"] == "flagged"
     assert found["effect"] == pytest.approx(0.2, abs=0.03)
     assert "quality from the graders that call no model" in found["sentence"]
+
+
+def test_labels_show_the_preference_and_the_influence_of_the_length(folder: Path, judge: FakeJudge) -> None:
+    """One run with answers of two families, named by their cases; people labelled all of them."""
+    judge.behaviour = FakeJudge("self,g=0.3,family=openai").behaviour
+    suite = (folder / "suite.yaml").read_text().replace("model: judge", "model: gpt-judge")
+    (folder / "suite.yaml").write_text(suite)
+    rows = [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+    cases = [json.loads(line) for line in (folder / "cases.jsonl").read_text().splitlines()]
+    for number, (row, case) in enumerate(zip(rows, cases, strict=True)):
+        case["metadata"] = {"producer": "gpt-6" if number % 2 else "llama-5"}
+        text = row["text"] + " It is old." * (number % 5)
+        row["text"] = text if number % 2 else text.replace("openai", "meta")
+    write(folder / "answers.jsonl", rows)
+    write(folder / "cases.jsonl", cases)
+    source = run(folder)
+    good = [float(row["text"].partition("quality=")[2].split()[0]) > 0.5 for row in rows]
+    labels = [
+        {"case": row["id"], "question": "quality", "verdict": "pass" if passed else "fail", "rater": "ann"}
+        for row, passed in zip(rows, good, strict=True)
+    ]
+    write(folder / "labels.jsonl", labels)
+    assert gradeline(folder, "label", source, "--import", "labels.jsonl").returncode == 0
+    length, preference = probe(folder, "--probe", "length,self-preference")["findings"]
+    assert preference["verdict"] == "flagged"
+    assert preference["details"] == {"own": CASES // 2, "others": CASES // 2}
+    assert preference["effect"] == pytest.approx(0.3, abs=0.1)
+    assert "quality from labels" in preference["sentence"]
+    assert length["verdict"] == "not_flagged"
+    assert length["details"]["length_labels"] == CASES
+    assert abs(length["details"]["length_z"]) < 2.6
 
 
 @pytest.mark.parametrize(

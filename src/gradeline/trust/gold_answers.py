@@ -10,7 +10,7 @@ from gradeline.judges.panel import family
 from gradeline.model import ResponseKey, Run, Storage
 from gradeline.store.labels import reference_labels
 from gradeline.trust.length_coefficient import LabelledLength
-from gradeline.trust.probe_findings import GoldAnswer
+from gradeline.trust.probe_findings import GoldAnswer, JudgedAnswer
 
 PRODUCER = "producer"
 """The key of a case's metadata that names the model which wrote its answer."""
@@ -53,11 +53,11 @@ class JudgeIdentity(NamedTuple):
 
 
 def gold_answers(
-    storage: Storage, judge: JudgeIdentity, own_verdict: Callable[[str, str], float | None]
+    storage: Storage, judge: JudgeIdentity, own_verdict: Callable[[str, str], JudgedAnswer]
 ) -> GoldAnswers:
     """Labelled answers of the latest runs of the suite; without any, those with a score by a grader without a model.
 
-    ``own_verdict`` gives the score of a case of a run that the probe has judged itself; others come from the store.
+    ``own_verdict`` gives the verdict on a case of a run that the probe has judged itself; others come from the store.
     """
     runs = _runs(storage, judge)
     labelled = [one for run in runs for one in _labelled(storage, run, judge, own_verdict)]
@@ -78,7 +78,7 @@ def _runs(storage: Storage, judge: JudgeIdentity) -> list[Run]:
 
 
 def _labelled(
-    storage: Storage, run: Run, judge: JudgeIdentity, own_verdict: Callable[[str, str], float | None]
+    storage: Storage, run: Run, judge: JudgeIdentity, own_verdict: Callable[[str, str], JudgedAnswer]
 ) -> Iterator[KnownVerdict]:
     same = run.graders[judge.grader].calibrated_as == judge.fingerprint
     for label in reference_labels(storage, run, judge.grader).labels:
@@ -89,8 +89,7 @@ def _labelled(
         verdict = None if grade is None else grade.score
         passed = None if grade is None else grade.passed
         if verdict is None and not label.repeat:
-            verdict = own_verdict(run.id, label.case)
-            passed = None if verdict is None else verdict >= 0.5
+            verdict, passed, _ = own_verdict(run.id, label.case)
         if verdict is None or passed is None:
             continue
         producer = record.sample.metadata.get(PRODUCER)

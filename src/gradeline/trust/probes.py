@@ -305,7 +305,10 @@ class _AnswerReader(NamedTuple):
             yield ProbeAnswer(record.sample, record.response, text, self._other(record.sample))
 
     def _expected(self) -> Iterator[ProbeAnswer]:
-        for sample in open_dataset(self.suite.dataset, folder=self.suite.folder, cluster=self.suite.cluster):
+        suite = self.suite
+        if suite.dataset.hub_datasets:
+            raise ConfigError(Problem("dataset", "is not on this machine yet: run the suite first, with gradeline run"))
+        for sample in open_dataset(suite.dataset, tags=suite.tags, limit=suite.limit, folder=suite.folder):
             expected = sample.ground_truth
             reason = self._left_out(sample) or (None if isinstance(expected, str) else "no expected value")
             if reason is not None or not isinstance(expected, str):
@@ -441,10 +444,10 @@ def _finding(storage: Storage, planned: PlannedProbe, probe: ProbeName, verdicts
 def _gold(storage: Storage, planned: PlannedProbe, verdicts: ProbeVerdicts) -> GoldAnswers:
     source = planned.source.run
 
-    def own_verdict(run: str, case: str) -> float | None:
+    def own_verdict(run: str, case: str) -> JudgedAnswer:
         if planned.compares or source is None or source.id != run:
-            return None
-        return verdicts.judged.get(f"{ORIGINAL}: {case}", MISSING).value
+            return MISSING
+        return verdicts.judged.get(f"{ORIGINAL}: {case}", MISSING)
 
     return gold_answers(
         storage, JudgeIdentity(planned.suite, planned.use.key, planned.judge, planned.judges), own_verdict
@@ -471,4 +474,8 @@ def _with_length_coefficient(finding: ProbeFinding, gold: GoldAnswers) -> ProbeF
         "length_z": coefficient.z,
         "length_labels": coefficient.n,
     }
-    return msgspec.structs.replace(finding, details={**finding.details, **numbers})
+    labelled = (
+        f"on {coefficient.n} labelled answers the length moves the verdict, given the label, by z {coefficient.z:+.1f}"
+    )
+    sentence = f"{finding.sentence}; {labelled}"
+    return msgspec.structs.replace(finding, sentence=sentence, details={**finding.details, **numbers})
