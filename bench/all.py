@@ -30,6 +30,7 @@ PARTS = (
     "profile_sample",
     "graders",
     "judges",
+    "route",
     "pool",
     "store",
     "compare",
