@@ -32,6 +32,7 @@ TITLES = {
     "profile_sample": "Where a sample's time goes",
     "graders": "Graders",
     "judges": "Judges",
+    "route": "Routing",
     "pool": "Worker processes",
     "store": "The store",
     "compare": "Comparisons",
