@@ -7,12 +7,12 @@ from statistics import fmean
 
 import pytest
 
-from gradeline.trust.sampling import Candidate, allocate, draw, suggested_method
+from gradeline.trust.sampling import SampledResult, allocate, draw, suggested_method
 
 
-def candidates(passed: int, failed: int = 0, none: int = 0) -> list[Candidate]:
+def candidates(passed: int, failed: int = 0, none: int = 0) -> list[SampledResult]:
     strata = ["pass"] * passed + ["fail"] * failed + ["none"] * none
-    return [Candidate(f"c{number}", 0, stratum) for number, stratum in enumerate(strata)]
+    return [SampledResult(f"c{number}", 0, stratum) for number, stratum in enumerate(strata)]
 
 
 def test_a_sample_is_the_same_for_the_same_seed_in_any_order_of_results() -> None:

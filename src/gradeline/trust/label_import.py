@@ -84,7 +84,7 @@ def import_labels(
     that differs from the rater's stored one is a problem unless ``replace`` is set. `ConfigError` lists every problem
     of the file with its line.
     """
-    reading = _Reading(storage, run, rater, question, new_question)
+    reading = _RowReading(storage, run, rater, question, new_question)
     found = reading.labels(rows_of(path))
     existing = reading.check_results(found)
     stored = fresh_labels(storage, run)
@@ -114,7 +114,7 @@ def _is_stored(label: FileLabel, current: Mapping[_Slot, LabelRow], replaced: Ma
     return False
 
 
-class _Reading:
+class _RowReading:
     """Reads the labels of a file and collects its problems."""
 
     def __init__(self, storage: Storage, run: Run, rater: str, question: str | None, new_question: str | None) -> None:

@@ -15,7 +15,7 @@ from gradeline.rest_types import utc_timestamp
 from gradeline.store.database import Transaction
 from gradeline.store.labels import LabelDraw, create_label_tables, draws_of_responses, put_draws
 from gradeline.store.trust_records import database_of
-from gradeline.trust.sampling import MAX_SEED, NO_VERDICT, Candidate, draw, suggested_method
+from gradeline.trust.sampling import MAX_SEED, NO_VERDICT, SampledResult, draw, suggested_method
 
 SAMPLE_SIZE = 100
 """Results of a sample whose size is not given."""
@@ -105,10 +105,10 @@ def samples_of(storage: Storage, run: Run, question: str) -> list[LabelSample]:
     return sorted(samples, key=lambda sample: max(one.at for one in sample.draws))
 
 
-def candidates(storage: Storage, run: Run, question: str, *, of_judges: bool = False) -> list[Candidate]:
+def candidates(storage: Storage, run: Run, question: str, *, of_judges: bool = False) -> list[SampledResult]:
     """The results that can be labelled: responses without an error to which the question applies."""
-    found: list[Candidate] = []
-    inapplicable: list[Candidate] = []
+    found: list[SampledResult] = []
+    inapplicable: list[SampledResult] = []
     graded = question in run.graders
     for one in storage.measures(run.id):
         if one.status != "success":
@@ -116,15 +116,15 @@ def candidates(storage: Storage, run: Run, question: str, *, of_judges: bool = F
         grade = one.grades.get(question)
         outcome = None if grade is None else grade.outcome
         if outcome is Outcome.NOT_APPLICABLE:
-            inapplicable.append(Candidate(one.case, one.repeat))
+            inapplicable.append(SampledResult(one.case, one.repeat))
         else:
             stratum = outcome.value if outcome in (Outcome.PASS, Outcome.FAIL) else NO_VERDICT
-            found.append(Candidate(one.case, one.repeat, stratum if graded else ""))
+            found.append(SampledResult(one.case, one.repeat, stratum if graded else ""))
     found = found or inapplicable  # a grader that only people answer grades nothing
     return _with_judges(storage, run, question, found) if of_judges else found
 
 
-def _with_judges(storage: Storage, run: Run, question: str, found: Sequence[Candidate]) -> list[Candidate]:
+def _with_judges(storage: Storage, run: Run, question: str, found: Sequence[SampledResult]) -> list[SampledResult]:
     """The candidates with how much judges disagree, and whether the one that is asked is unsure.
 
     Judges are the graders of the result, the members of a panel, and the repeats of the case.

@@ -20,7 +20,7 @@ NO_VERDICT = "none"
 """The stratum of results that the judge gave no verdict on."""
 
 
-class Candidate(NamedTuple):
+class SampledResult(NamedTuple):
     """A result that can be labelled."""
 
     case: str
@@ -48,7 +48,7 @@ class Drawn(NamedTuple):
     """The probability with which it was drawn; None if that is not known."""
 
 
-def suggested_method(candidates: Sequence[Candidate]) -> SamplingMethod:
+def suggested_method(candidates: Sequence[SampledResult]) -> SamplingMethod:
     """Stratified if one of the judge's verdicts is rare, so that few labels would be about it; else random."""
     sizes = Counter(one.stratum for one in candidates)
     judged = sizes["pass"] + sizes["fail"]
@@ -57,7 +57,7 @@ def suggested_method(candidates: Sequence[Candidate]) -> SamplingMethod:
 
 
 def draw(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[SampledResult],
     size: int,
     seed: int,
     method: SamplingMethod,
@@ -99,9 +99,11 @@ def _probability(
     return sum(taken.values()) / sum(sizes.values())
 
 
-def _stratified(candidates: Sequence[Candidate], size: int, seed: int, sizes: Mapping[str, int]) -> list[Candidate]:
+def _stratified(
+    candidates: Sequence[SampledResult], size: int, seed: int, sizes: Mapping[str, int]
+) -> list[SampledResult]:
     shares = allocate(size, sizes)
-    chosen: list[Candidate] = []
+    chosen: list[SampledResult] = []
     for stratum, share in shares.items():
         members = sorted((one for one in candidates if one.stratum == stratum), key=lambda one: _place(seed, one))
         chosen += members[:share]
@@ -126,5 +128,5 @@ def allocate(size: int, sizes: Mapping[str, int]) -> dict[str, int]:
 _VERDICTS = ("pass", "fail")
 
 
-def _place(seed: int, one: Candidate, purpose: str = "draw") -> bytes:
+def _place(seed: int, one: SampledResult, purpose: str = "draw") -> bytes:
     return blake2b(f"{purpose}\0{seed}\0{one.repeat}\0{one.case}".encode(), digest_size=16).digest()
