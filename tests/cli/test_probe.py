@@ -91,8 +91,9 @@ def test_a_planted_bias_is_flagged_stored_and_shown_where_the_judge_is_used(fold
     summary = json.loads(gradeline(folder, "show", "--json").stdout)["summary"]["graders"]
     assert [one["probe"] for one in summary["quality"]["probes"]] == ["length", "authority"]
     assert summary["exact"]["probes"] == []
-    page = gradeline(folder, "export", "latest", "--format", "markdown").stdout
-    assert "probe length: flagged" in page
+    for report_format in ("markdown", "html", "junit"):
+        page = gradeline(folder, "export", "latest", "--format", report_format).stdout
+        assert "probe length: flagged" in page
 
     # calibrating the judge shows the bias too
     labels = [

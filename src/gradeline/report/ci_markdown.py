@@ -41,6 +41,7 @@ def comment(suite: str, runs: Sequence[CiRun], undecided: Undecided) -> str:
         if not run.changes:
             lines += _table_of_graders(run.graders)
         lines += _list([f"{key}: pass rate {one.corrected}" for key, one in run.graders.items() if one.corrected])
+        lines += _list([f"{key}: {bias}" for key, one in run.graders.items() for bias in one.biases])
     return _fit(lines)
 
 

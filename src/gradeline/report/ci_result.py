@@ -38,6 +38,8 @@ class CiGrader(msgspec.Struct, frozen=True, kw_only=True):
     errors: int
     corrected: str | None = None
     """What labels say about the pass rate, as a sentence."""
+    biases: tuple[str, ...] = ()
+    """The biases of its judge that probes flagged."""
 
 
 class CiChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,6 +191,7 @@ def _grader(column: GraderSummary) -> CiGrader:
         total=column.total,
         errors=column.errors,
         corrected=None if column.corrected is None else column.corrected.sentence,
+        biases=column.biases,
     )
 
 

@@ -68,6 +68,8 @@ def _properties(report: RunReport) -> Iterator[tuple[str, str]]:
             yield "corrected", f"{key}: {sentence}"
         if column.calibration is not None:
             yield "calibration", f"{key}: {column.calibration.note}"
+        for bias in column.biases:
+            yield "probe", f"{key}: {bias}"
 
 
 def _test(row: TableRow, suite: str, *, repeated: bool) -> str:
