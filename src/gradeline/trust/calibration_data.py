@@ -35,8 +35,7 @@ class CalibrationData(NamedTuple):
     results: JudgedResults
     source: LabelSource
     grades: Sequence[tuple[ReferenceLabel, bool, Grade]] = ()
-    """The judge's grades of labelled results, also those that were not sure enough to count; with the label, and
-    whether it passes."""
+    """The judge's grades of labelled results, with the label, and whether it passes."""
 
 
 def judged_graders(run: Run, named: Sequence[str] = ()) -> dict[str, RunGrader]:
@@ -128,11 +127,9 @@ def read_method_verdicts(
         one = None
         if expected is not None and answer is not None:
             one = reader.verdict(record, method.passes(answer, [expected]), None)
-        if _is_unsure(grade):
-            continue
         if record.response.error is None and (grade is None or grade.outcome not in _NOT_JUDGED):
             total += 1
-            missing += grade is None or grade.score is None
+            missing += grade is None or (grade.score is None and not _is_unsure(grade))
             left_out += one is None
         if one is not None:
             labelled.append(one)
@@ -241,8 +238,8 @@ def _find(storage: Storage, run: str) -> Run | None:
         return None
 
 
-def _is_unsure(grade: Grade | None) -> bool:
-    return grade is not None and grade.error is not None and grade.error.type == UNSURE
+def _is_unsure(grade: Grade) -> bool:
+    return grade.error is not None and grade.error.type == UNSURE
 
 
 def _cost(grade: Grade | None) -> float | None:
@@ -262,8 +259,8 @@ def _other_results(
         if passed is not None and result not in labelled:
             verdicts.append(passed)
     counts = storage.selective_counts(run.id).get(key)
-    unsure = 0 if counts is None else counts.unsure  # withheld, not missing
-    return JudgedResults(verdicts, total - unsure, missing - unsure)
+    unsure = 0 if counts is None else counts.unsure  # the judge has a verdict, which did not count
+    return JudgedResults(verdicts, total, missing - unsure)
 
 
 def _outcomes(
