@@ -126,8 +126,10 @@ def folder(ran: Folder, tmp_path: Path) -> Folder:
 
 
 def truth_of(judge: FakeJudge, version: str) -> float:
-    """The share of good answers among those the judge decided, by its own log."""
-    return sum(GOOD[version].values()) / CASES
+    """The share of good answers of a version, by the judge's own log."""
+    logged = {one.items[0]: one.qualities[0] for one in judge.decisions if one.items[0].startswith(f"{version}-")}
+    assert len(logged) == CASES
+    return sum(logged.values()) / CASES
 
 
 def test_the_rate_is_corrected_next_to_the_judges(folder: Folder, judge: FakeJudge) -> None:
@@ -295,6 +297,13 @@ class TestSuiteSetting:
     def change(self, folder: Folder, **keys: Any) -> None:
         suite = json.loads((folder.path / "suite.json").read_text())
         (folder.path / "suite.json").write_text(json.dumps({**suite, **keys}))
+
+    def test_a_run_cannot_stop_early_before_it_has_labels(self, folder: Folder) -> None:
+        self.change(folder, corrected=True)
+        report = folder.data("run", "suite.json", "--baseline", "old", "--stop-early", code=3)
+        assert report["summary"]["responses"]["success"] == CASES
+        reasons = " ".join(report["verdict"]["reasons"])
+        assert "without an early stop: a gate on corrected values needs labels" in reasons
 
     def test_a_comparison_with_the_baseline_waits_for_labels(self, folder: Folder) -> None:
         self.change(folder, corrected=True)

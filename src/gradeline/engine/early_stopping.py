@@ -35,6 +35,7 @@ from gradeline.model import (
 from gradeline.suite.spec import SuiteDefinition
 from gradeline.verdict.early_stopping import (
     MIN_CASES,
+    NEEDS_LABELS,
     LookResult,
     StoppingRule,
     WatchedGate,
@@ -216,9 +217,12 @@ def _obstacles(
     run: Run, gates: Sequence[WatchedGate], baseline: Run, edited: Sequence[str], common: int, cases: int
 ) -> Iterator[str]:
     """Reasons why the run cannot stop early."""
-    gate = Rules.of(run).read(run)
+    rules = Rules.of(run)
+    gate = rules.read(run)
     if gate is not None:
         yield from obstacles(gate)
+    if rules.corrected and any(run.graders[key].judges for one in gates for key in one.keys):
+        yield NEEDS_LABELS
     baselines = {gate.baseline for gate in gates}
     if len(baselines) > 1:
         yield f"the gate compares with {len(baselines)} runs"

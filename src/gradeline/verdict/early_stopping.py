@@ -24,6 +24,9 @@ MAX_MISSING = 0.05
 """Maximum share of cases without a score at a look that decides."""
 
 
+NEEDS_LABELS = "a gate on corrected values needs labels, which a run has only when it is complete"
+
+
 class WatchedGate(NamedTuple):
     """A regression gate with the graders that it compares, those that decide it, and the rule."""
 
@@ -73,7 +76,7 @@ def watched_gates(gate: Gate, settings: GateSettings, graders: Sequence[str]) ->
 def obstacles(gate: Gate) -> Iterator[str]:
     """Reasons why a gate can only be decided with all cases."""
     if gate.corrected is True:
-        yield "a gate on corrected values needs labels, which a run has only when it is complete"
+        yield NEEDS_LABELS
     if isinstance(gate, LogicalGate):
         if gate.operator == "or" and gate.baselines():
             yield "the gate needs only one of several conditions"
