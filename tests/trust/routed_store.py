@@ -17,6 +17,7 @@ from gradeline.model.response import Usage
 from gradeline.store import InMemoryStorage
 from gradeline.store.database import SharedStorage
 from gradeline.store.labels import create_label_tables, insert_label, label_row
+from gradeline.store.rows import RecordRow, grade_row, response_row
 from gradeline.store.trust_records import TrustRecord, put_record
 from gradeline.trust.route_file import ArmEntry, RouteFile
 
@@ -90,7 +91,7 @@ def _run(
     )  # fmt: skip
     random = Random(arm)
     sensitivity, specificity = JUDGE[arm]
-    rows = []
+    rows, stored = [], list[RecordRow]()
     for case in range(CASES):
         family = "easy" if case % 2 else "hard"
         sample = Sample(f"c{case}", "question", metadata={"task_family": family})
@@ -99,10 +100,13 @@ def _run(
         response = Response(text=f"{arm} {case}", usage=Usage(10, 10, cost=cost))
         key = ResponseKey(run, sample.case_key)
         grade = Grade("model_judge", "f1", Outcome.PASS if verdict else Outcome.FAIL, float(verdict), passed=verdict)
-        storage.put_response(key, response, sample, case)
-        storage.put_grade(GradeKey(*key, "quality"), grade, response.text)
+        stored += [
+            response_row(key, response, sample, case, None),
+            grade_row(GradeKey(*key, "quality"), grade, response.text),
+        ]
         if case < labels:
             human = HumanVerdict("pass" if passes else "fail", probability=labels / CASES)
             rows.append(label_row(LabelKey(*key, "quality"), sample, response, grade, human, "anna", at))
+    storage.put_rows(stored, lambda *_: None)
     create_label_tables(storage.database)
     storage.database.transact(lambda transaction: [insert_label(transaction, run, row) for row in rows])

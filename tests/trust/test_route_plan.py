@@ -62,7 +62,7 @@ def test_traffic_goes_where_labels_say_that_nothing_is_lost(good: SharedStorage)
     [
         ({"calibrated": False}, {}, ("calibrated", "small"), "is uncalibrated: never compared with labels"),
         ({"labels": {"big": 250, "small": 12}}, {}, ("per-arm errors", "small"), "12 of its answers have labels: label 18 more"),
-        ({"probes": None}, {}, ("probes", None), "not probed for position, length, format, self_preference"),
+        ({"probes": None}, {}, ("probes", None), "not probed for position, length, format: gradeline probe"),
         ({"probes": "not_enough_data"}, {}, ("probes", None), "not probed for"),
         ({"probes": "flagged"}, {}, ("probes", None), "the judge is biased: position: flagged"),
         ({"age_days": 100.0}, {}, ("evidence", "big"), "is 100.0 days old, more than 90: run it again"),

@@ -30,6 +30,8 @@ _RUNS_AT_ONCE = 100
 _MAX_RUNS = 5_000
 """Runs that are searched for those of the arms, newest first."""
 _PROBED = ("position", "length", "format", "self_preference")
+_NEEDED = ("position", "length", "format")
+"""Probes that must have had enough data; of the judge's own family there are often no answers, and it has a gate."""
 _DAY_S = 86_400.0
 _MODEL_FAMILIES = (
     "gpt",
@@ -298,7 +300,7 @@ def _model_family(model: str) -> str | None:
 def _probe_gate(storage: Storage, route: RouteFile, judge: str) -> RouteGate:
     findings = {one.probe: one for one in latest_findings(probe_reports(storage, judge))}
     flagged = [name for name in _PROBED if name in findings and findings[name].verdict == "flagged"]
-    open_ones = [name for name in _PROBED if name not in findings or findings[name].verdict == "not_enough_data"]
+    open_ones = [name for name in _NEEDED if name not in findings or findings[name].verdict == "not_enough_data"]
     if flagged:
         detail = f"the judge is biased: {', '.join(findings[name].sentence for name in flagged)}"
     elif open_ones:
@@ -306,7 +308,7 @@ def _probe_gate(storage: Storage, route: RouteFile, judge: str) -> RouteGate:
             f"not probed for {', '.join(open_ones)}: gradeline probe {route.grader} SUITE, or require_probes: false"
         )
     else:
-        detail = f"no bias found: {', '.join(_PROBED)}"
+        detail = f"no bias found: {', '.join(name for name in _PROBED if name in findings)}"
     return RouteGate(name="probes", passed=not flagged and not open_ones, detail=detail)
 
 
