@@ -55,6 +55,7 @@ def route_of(strong: Upstream, cheap: Upstream, **changes: Any) -> RouteFile:
         ),
         "family": FamilyRule(header="x-family"),
         "first_byte_timeout": 0.5,
+        "answer_timeout": 0.5,
     }
     return RouteFile(**{**options, **changes})
 

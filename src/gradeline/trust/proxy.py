@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import aiohttp
 import msgspec
 from aiohttp import web
+from yarl import URL
 
 from gradeline.errors import ConfigError, GradelineError, Problem
 from gradeline.model import Storage
@@ -186,9 +187,8 @@ class RouteProxy:
         token = self._settings.token
         if token is None:
             # a page that a browser on this machine shows must not reach the proxy under another name
-            host = (request.host or "").rpartition(":")[0] if ":" in (request.host or "") else request.host
-            if not is_loopback(host):
-                return _fault(403, f"the host {quote(host, 80)} is not this machine", "invalid_request_error")
+            if not _names_this_machine(request.host):
+                return _fault(403, f"the host {quote(request.host, 80)} is not this machine", "invalid_request_error")
             return None
         sent = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if hmac.compare_digest(sent.encode(), token.encode()):
@@ -261,18 +261,14 @@ class RouteProxy:
         self._count_failure(arm.entry.name)
         return failed
 
-    async def _open(
-        self, request: web.Request, arm: _Arm, body: dict[str, Any], *, last: bool
-    ) -> aiohttp.ClientResponse:
+    async def _open(self, request: web.Request, arm: _Arm, body: dict[str, Any]) -> aiohttp.ClientResponse:
         headers = {name: request.headers[name] for name in _FORWARDED if name in request.headers}
         headers["Content-Type"] = "application/json"
         if arm.key is not None:
             headers["Authorization"] = f"Bearer {arm.key}"
         url = arm.entry.base_url.rstrip("/") + request.path.removeprefix("/v1")
         sent = msgspec.json.encode({**body, "model": arm.entry.model})
-        limit = None if last else self._route.first_byte_timeout
-        async with asyncio.timeout(limit):
-            response = await self._transport.open_response(url, headers, sent)
+        response = await self._transport.open_response(url, headers, sent)
         if 200 <= response.status < 300:
             return response
         try:
@@ -292,11 +288,12 @@ class RouteProxy:
         *,
         last: bool,
     ) -> web.StreamResponse:
-        response = await self._open(request, arm, body, last=last)
-        try:
-            raw = await _read(response, _MAX_ANSWER)
-        finally:
-            response.close()
+        async with asyncio.timeout(None if last else self._route.answer_timeout):
+            response = await self._open(request, arm, body)
+            try:
+                raw = await _read(response, _MAX_ANSWER)
+            finally:
+                response.close()
         self._failures.pop(arm.entry.name, None)
         kept = raw if len(raw) <= _MAX_LOGGED else b""
         calls.append(AnsweredCall(arm.entry.name, response.status, body=kept))
@@ -313,10 +310,8 @@ class RouteProxy:
         *,
         last: bool,
     ) -> web.StreamResponse:
-        response = await self._open(request, arm, body, last=last)
+        response, piece = await self._first_piece(request, arm, body, None if last else self._route.first_byte_timeout)
         try:
-            async with asyncio.timeout(None if last else self._route.first_byte_timeout):
-                piece = await _next_piece(response)
             if not piece:
                 raise AttemptError("bad_response", "the stream is empty")
             self._failures.pop(arm.entry.name, None)
@@ -328,6 +323,17 @@ class RouteProxy:
             return answer
         finally:
             response.close()
+
+    async def _first_piece(
+        self, request: web.Request, arm: _Arm, body: dict[str, Any], limit: float | None
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        async with asyncio.timeout(limit):
+            response = await self._open(request, arm, body)
+            try:
+                return response, await _next_piece(response)
+            except BaseException:
+                response.close()
+                raise
 
     async def _pass_on(
         self,
@@ -423,6 +429,13 @@ async def serve_proxy(proxy: RouteProxy, settings: ProxySettings, announce: Call
         await stop.wait()
     finally:
         await runner.cleanup()
+
+
+def _names_this_machine(host: str) -> bool:
+    try:
+        return is_loopback(URL(f"http://{host}").raw_host or "")
+    except ValueError:
+        return False
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:

@@ -148,10 +148,17 @@ class RouteFile(Config, frozen=True, kw_only=True):
     first_byte_timeout: Annotated[
         Annotated[float, Meta(gt=0, le=86_400)],
         described(
-            "Seconds for a candidate's first byte before the baseline is called (default 30).",
+            "Seconds for the first byte of a candidate's stream before the baseline is called (default 30).",
             expected="a number of seconds above 0",
         ),
     ] = 30.0
+    answer_timeout: Annotated[
+        Annotated[float, Meta(gt=0, le=86_400)],
+        described(
+            "Seconds for a candidate's answer without streaming before the baseline is called (default 120).",
+            expected="a number of seconds above 0",
+        ),
+    ] = 120.0
 
     def faults(self) -> Iterator[Problem]:
         if not re.fullmatch(_NAME, self.route):
