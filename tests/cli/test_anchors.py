@@ -148,6 +148,7 @@ def test_a_judge_that_drifts_after_some_calls_is_named_and_drifted(frozen: Proje
     ]
     found = frozen.check(1)
     assert (found["answer"], found["changed"], found["shift"]) == ("judge", 40, pytest.approx(-0.2))
+    assert not found["stored"]  # a calibration that came meanwhile would be undone
     assert found["system"]["alarm"] is None
     shown = frozen("anchors", "show")
     assert "judge: the judge changed since" in shown

@@ -309,7 +309,7 @@ def _check_data(check: AnchorCheck) -> dict[str, Any]:
 
 def _outcome_data(outcome: CheckOutcome) -> dict[str, Any]:
     names = {"suite": outcome.anchors.suite, "grader": outcome.anchors.grader, "anchors": len(outcome.anchors.anchors)}
-    return {**names, **_check_data(outcome.check), "changed_since": outcome.changed_since}
+    return {**names, **_check_data(outcome.check), "stored": outcome.stored, "changed_since": outcome.changed_since}
 
 
 def _set_row(found: AnchorSet, checks: list[AnchorCheck]) -> tuple[Text | str, ...]:

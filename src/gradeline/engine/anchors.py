@@ -231,10 +231,16 @@ def is_frozen_grader(anchors: AnchorSet, use: GraderUse) -> bool:
     return needs_baseline or use.fingerprint == anchors.fingerprint
 
 
+def found_judge(checks: Sequence[AnchorCheck]) -> bool:
+    """Whether the judge was found to have changed: nothing more is to be learned, and a calibration may settle it."""
+    return bool(checks) and checks[-1].answer == "judge"
+
+
 async def judge_anchors_after(storage: Storage, task: RunTask, run: Run, stop: Stop) -> list[AnchorCheck]:
     """Judge a few anchors again at the end of a run: at most one for 20 of its judge's calls.
 
-    Done once per run and grader. The calls count towards the run's budget; one that fails is missing, never a change.
+    Done once per run and grader, and no more once the judge was found to have changed. The calls count towards the
+    run's budget; one that fails is missing, never a change.
     """
     found: list[AnchorCheck] = []
     for use in task.graders:
@@ -242,7 +248,7 @@ async def judge_anchors_after(storage: Storage, task: RunTask, run: Run, stop: S
         if anchors is None or not is_frozen_grader(anchors, use):
             continue
         checks = checks_of(storage, anchors)
-        if any(check.run == run.id for check in checks) or anchors.run == run.id:
+        if any(check.run == run.id for check in checks) or anchors.run == run.id or found_judge(checks):
             continue
         chosen = next_anchors(
             anchors, checks, anchors_of_run(_judge_calls(storage, run, use.key), len(anchors.anchors))
@@ -270,8 +276,14 @@ def _judge_calls(storage: Storage, run: Run, key: str) -> int:
     return 0 if counts is None else sum(counts.outcomes.get(outcome, 0) for outcome in asked)
 
 
-def case_scores(storage: Storage, run: Run, key: str) -> tuple[dict[str, float], dict[str, str]]:
-    """The mean score of each case of a run by a grader, and the clusters of cases, both by `reference_key`."""
+def case_scores(
+    storage: Storage, run: Run, key: str, reference: Mapping[str, float] | None = None
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The mean score of each case of a run by a grader, and the clusters of cases, both by `reference_key`.
+
+    With a reference, not many more cases than that has: all that are in it, and some of the others.
+    """
+    others = MAX_REFERENCE
     scores: dict[str, list[float]] = {}
     clusters: dict[str, str] = {}
     for measure in storage.measures(run.id, digests=True):
@@ -279,6 +291,10 @@ def case_scores(storage: Storage, run: Run, key: str) -> tuple[dict[str, float],
         if grade is None or grade.score is None:
             continue
         case = reference_key(measure.case, measure.digest)
+        if reference is not None and case not in reference and case not in scores:
+            others -= 1
+            if others < 0:
+                continue
         scores.setdefault(case, []).append(grade.score)
         if measure.cluster is not None:
             clusters[case] = measure.cluster
@@ -286,7 +302,7 @@ def case_scores(storage: Storage, run: Run, key: str) -> tuple[dict[str, float],
 
 
 def _differences(storage: Storage, run: Run, anchors: AnchorSet) -> CaseDifferences:
-    scores, clusters = case_scores(storage, run, anchors.grader)
+    scores, clusters = case_scores(storage, run, anchors.grader, anchors.reference)
     if len(anchors.reference) == MAX_REFERENCE:  # it may be a part of its run: others are not new cases
         scores = {case: score for case, score in scores.items() if case in anchors.reference} or scores
     return case_differences(anchors.reference, scores, clusters)

@@ -17,6 +17,7 @@ from gradeline.engine.anchors import (
     case_scores,
     checks_of,
     concluded,
+    found_judge,
     is_frozen_grader,
     limited_reference,
     new_check,
@@ -363,10 +364,11 @@ class FreezeInterruptedError(GradelineError):
 
 
 class CheckOutcome(NamedTuple):
-    """A check, and whether it was stored."""
+    """A check, and whether it was stored: not once the judge was found to have changed, which a check cannot undo."""
 
     anchors: AnchorSet
     check: AnchorCheck
+    stored: bool
     changed_since: str | None = None
     """What of the grader changed since the anchors were frozen; such a check is not stored."""
 
@@ -401,9 +403,10 @@ async def _check(storage: Storage, anchors: AnchorSet, number: int | None, obser
     if judged.refusal is not None:
         raise judged.refusal
     made_check = concluded(anchors, checks, new_check(anchors, judged.scores, use.judge_fingerprint))
-    if changed is None and judged.scores:
+    stored = changed is None and bool(judged.scores) and not found_judge(checks)
+    if stored:
         save_check(storage, anchors, made_check)
-    return CheckOutcome(anchors, made_check, changed)
+    return CheckOutcome(anchors, made_check, stored, changed)
 
 
 def _change(anchors: AnchorSet, use: GraderUse) -> str:
