@@ -150,6 +150,15 @@ def test_without_a_run_the_expected_values_are_used(folder: Path) -> None:
     assert verdicts(report) == {"repeat": "not_flagged"}
 
 
+def test_a_judge_of_several_models_is_probed_with_the_answers_of_the_latest(folder: Path) -> None:
+    suite = (folder / "suite.yaml").read_text()
+    (folder / "suite.yaml").write_text(f"{suite}models: [gpt-a, llama-b]\n")
+    gradeline(folder, "run", "suite.yaml", "--grader", "exact")
+    report = probe(folder, "--probe", "repeat")
+    assert "[llama-b]" in report["source"]
+    assert verdicts(report) == {"repeat": "not_flagged"}
+
+
 def test_verdicts_that_are_stored_are_not_paid_again(folder: Path, judge: FakeJudge) -> None:
     run(folder, "--grader", "exact")
     judge.reset()
@@ -292,6 +301,7 @@ def test_labels_show_the_preference_and_the_influence_of_the_length(folder: Path
         (("quality", "suite.yaml", "--probe", "postion"), "invalid probe 'postion': use some of position, length,"),
         (("quality", "suite.yaml", "--pairs", "0"), "0 is not in the range"),
         (("quality", "suite.yaml", "--run", "nope"), "no run 'nope'"),
+        (("quality", "suite.yaml", "--baseline", "latest"), "has no effect: quality judges one answer at a time"),
         (("better", "suite.yaml"), "compares two answers, which need a stored run"),
         (("quality", "none.yaml"), "none.yaml"),
     ],
@@ -328,6 +338,8 @@ def test_one_hostile_answer_is_probed(folder: Path) -> None:
 def test_a_probe_cannot_be_resumed_as_a_run(folder: Path) -> None:
     run(folder, "--grader", "exact")
     report = probe(folder, "--probe", "repeat")
+    done = gradeline(folder, "probe", "quality", "suite.yaml", "--run", report["probe_run"])
+    assert "is a probe, whose answers were changed; name the run of an agent" in " ".join(done.stderr.split())
     done = gradeline(folder, "resume", report["probe_run"])
     assert done.returncode == 2
     assert "probes a judge; repeat or continue that with: gradeline probe JUDGE SUITE" in done.stderr

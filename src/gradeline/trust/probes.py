@@ -23,6 +23,7 @@ from gradeline.engine.lifecycle import NO_OBSERVER, Engine, RunObserver, RunSpec
 from gradeline.engine.plan import is_by_turn
 from gradeline.engine.prepare import PreparedRun, prepare
 from gradeline.engine.validation import read_with_code
+from gradeline.engine.variants import suite_of_variant
 from gradeline.errors import ConfigError, GradelineError, Problem
 from gradeline.graders.base import DEFAULT_EXTRACTOR
 from gradeline.judges.base import JudgeGrader
@@ -180,9 +181,12 @@ async def plan_probe(
     overrides = request.options.overrides
     suite = await read_with_code(lambda: read_suite(request.suite, overrides))
     spec = _judge_spec(suite, request.grader)
+    suite = suite_of_variant(suite, request.options, required=False)
     suite = msgspec.structs.replace(suite, gate=None, cache=False, reward=None, setup=None)
     source = _source(storage, suite, request.run)
     compared = needs_baseline(spec)
+    if request.baseline is not None and not compared:
+        raise ConfigError(Problem("--baseline", f"has no effect: {spec.key} judges one answer at a time; leave it out"))
     baseline = _baseline(storage, suite, spec, request) if compared else None
     if compared and baseline is None and source.run is None:
         raise ConfigError(
@@ -258,6 +262,10 @@ def _may_judge(spec: GraderSpec) -> bool:
 
 def _source(storage: Storage, suite: SuiteDefinition, name: str | None) -> AnswerSource:
     run = storage.find_run(name, suite.name) if name is not None else _latest_run(storage, suite.name)
+    if run is not None and run.id.startswith(PROBE_RUN):
+        raise ConfigError(
+            Problem("--run", f"{run.id} is a probe, whose answers were changed; name the run of an agent")
+        )
     if run is None:
         return AnswerSource("the expected values of the cases, because the store has no run of the suite", None)
     return AnswerSource(f"the run {run.id} ({run.name})", run)
