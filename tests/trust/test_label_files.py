@@ -121,6 +121,18 @@ def test_a_template_is_filled_in_and_imported_once(store: SqliteStorage, run: Ru
     assert [(one.passed, one.probability) for one in found] == [(True, 3 / 12)] * 3
 
 
+def test_a_template_with_long_and_hostile_answers_can_be_read(store: SqliteStorage, tmp_path: Path) -> None:
+    run = judged_run(store, cases=2, failing=1)
+    for number, text in enumerate(('=1+1,"\r\n;\x1b[2J', "long\r" * 60_000)):
+        store.put_response(ResponseKey(run.id, f"c{number}"), Response(text=text), Sample(f"c{number}", "@q;;;;;;;;;"))
+    file = io.StringIO(newline="")
+    assert write_template(store, run, draw_sample(store, run, "tone"), file) == 2
+    text = file.getvalue()
+    assert ",'=1+1" in text or ",\"'=1+1" in text
+    assert import_text(store, run, tmp_path, text, new_question="tone") == (0, 0, 2)
+    assert import_text(store, run, tmp_path, text.replace(",,,,,", ",pass,,,,"), new_question="tone") == (2, 0, 0)
+
+
 def test_a_label_of_a_named_sample_has_its_probability(store: SqliteStorage, run: Run, tmp_path: Path) -> None:
     first = draw_sample(store, run, "quality", 3, 1).draws[0]
     text = f"case,repeat,verdict,sample\n{first.case},{first.repeat},pass,{first.sample}\n"

@@ -181,6 +181,7 @@ def _json_rows(text: str) -> Iterator[LabelFileRow | tuple[int, str]]:
 def _csv_rows(text: str) -> Iterator[LabelFileRow | tuple[int, str]]:
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)  # a spreadsheet may use another one than the comma
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # a template has whole answers
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, strict=True)
     line = 1
     try:
