@@ -292,6 +292,27 @@ def test_the_probability_of_a_random_sample_is_its_labelled_share(store: SharedS
     assert [(one.case, one.probability) for one in found] == [("c0", 0.25), ("c1", 0.25), ("c3", None)]
 
 
+def test_a_sample_that_is_labelled_elsewhere_counts_as_far_as_it_is_complete(store: SharedStorage, graded: Run) -> None:
+    drawn = [draw(f"c{number}", number) for number in range(5)]
+    store.database.transact(lambda transaction: put_draws(transaction, graded.id, drawn))
+    for case in ("c0", "c1", "c3"):
+        put(store, graded.id, HumanVerdict("pass"), case)
+    found = reference_labels(store, graded, QUESTION).labels
+    assert [(one.case, one.probability) for one in found] == [("c0", 0.25), ("c1", 0.25), ("c3", None)]
+
+
+def test_a_random_and_a_stratified_sample_count_together(store: SharedStorage, graded: Run) -> None:
+    random = [draw("c0", 0, 0.25, "fail", 2), draw("c2", 1, 0.25, "pass", 6)]
+    stratified = [
+        draw("c0", 0, 0.5, "fail", 2, method="stratified"),
+        draw("c1", 1, 0.5, "fail", 2, method="stratified"),
+    ]
+    label_places(store, graded, random, labelled=2)
+    label_places(store, graded, stratified, labelled=2)
+    found = reference_labels(store, graded, QUESTION).labels
+    assert [(one.case, one.probability) for one in found] == [("c0", 1.0), ("c1", 1.0), ("c2", 1 / 6)]
+
+
 def test_the_probability_of_a_stratified_sample_is_that_of_the_stratum(store: SharedStorage, graded: Run) -> None:
     strata = {"c0": ("fail", 2, 1.0), "c1": ("pass", 6, 0.5), "c2": ("pass", 6, 0.5), "c3": ("pass", 6, 0.5)}
     drawn = [

@@ -333,26 +333,33 @@ def probabilities(
     """The probability with which each resolved result of a known design has a label: the labelled share of its stratum.
 
     A random sample has one stratum; with a stratified one, the strata are the judge's verdicts. A sample counts up to
-    the last place that was labelled as part of it: results further on may have a label for another reason.
+    the last place that was labelled as part of it, or as far as every result has a label: results further on may have
+    one for another reason.
     """
-    places = {(draw.sample, draw.case, draw.repeat): draw.place for draw in draws}
-    reached: dict[str, int] = {}
-    for label in labels:
-        place = places.get((label.sample or "", label.case, label.repeat))
-        if label.sample is not None and place is not None:
-            reached[label.sample] = max(place, reached.get(label.sample, -1))
-    counted = {
-        (draw.case, draw.repeat): draw
+    reached = _reached(draws, labels)
+    counted = [
+        draw
         for draw in draws
-        if draw.probability is not None
-        and draw.place <= reached.get(draw.sample, -1)
-        and (draw.case, draw.repeat) in resolved
-    }
-    samples = {draw.sample for draw in counted.values()}
-    if any(draw.method == "stratified" and draw.sample in samples for draw in draws):
-        sizes = Counter(draw.stratum for draw in counted.values())
-        return {key: min(sizes[draw.stratum] / draw.stratum_size, 1.0) for key, draw in counted.items()}
-    return {key: min(len(counted) / draw.population, 1.0) for key, draw in counted.items()}
+        if draw.probability is not None and draw.place <= reached[draw.sample] and (draw.case, draw.repeat) in resolved
+    ]
+    by_result = {(draw.case, draw.repeat): draw for draw in counted}
+    if any(draw.method == "stratified" for draw in counted):
+        sizes = Counter(draw.stratum for draw in by_result.values())
+        return {key: min(sizes[draw.stratum] / draw.stratum_size, 1.0) for key, draw in by_result.items()}
+    return {key: min(len(by_result) / draw.population, 1.0) for key, draw in by_result.items()}
+
+
+def _reached(draws: Sequence[LabelDraw], labels: Sequence[LabelRow]) -> dict[str, int]:
+    """The last place of each sample that counts as labelled; -1 if none does."""
+    samples_of_labels: dict[tuple[str, int], set[str | None]] = {}
+    for label in labels:
+        samples_of_labels.setdefault((label.case, label.repeat), set()).add(label.sample)
+    reached = dict.fromkeys((draw.sample for draw in draws), -1)
+    for draw in sorted(draws, key=lambda draw: draw.place):
+        found = samples_of_labels.get((draw.case, draw.repeat), set())
+        if draw.sample in found or (found and draw.place == reached[draw.sample] + 1):
+            reached[draw.sample] = draw.place
+    return reached
 
 
 def _labelled_results(
