@@ -91,6 +91,7 @@ def test_a_malformed_id_is_an_unknown_id_in_every_path(service: Service, call: C
         ("PUT", "/api/graders/{}"): {"name": "n"},
         ("POST", "/api/graders/{}/preview"): {"agent_response": "a", "expected_output": "a"},
         ("POST", "/api/evaluations/{}/regrade"): {"grader_ids": ["exact_match"]},
+        ("POST", "/api/evaluations/{}/label-samples"): {"n": 1},
     }
     known = done(call, {"suite": {**suite_of_nobody(), "name": "known"}})
     for route, method in operations_of(create_app(service)):

@@ -24,6 +24,7 @@ from gradeline.service.baselines import Baselines
 from gradeline.service.evaluations import Evaluations
 from gradeline.service.events import EVENT_STEPS, EventBroker
 from gradeline.service.graders import GRADER_STEPS, StoredGraders
+from gradeline.service.label_samples import LabelSamples
 from gradeline.service.labels import Labels
 from gradeline.service.limits import TrialPool, address_of
 from gradeline.service.requests import IDEMPOTENCY_STEPS
@@ -109,6 +110,7 @@ class Service:
     events: EventBroker
     results: Results
     labels: Labels
+    label_samples: LabelSamples
     runner: Runner
     baselines: Baselines
     uploads: Uploads
@@ -212,6 +214,7 @@ def _wire(settings: ServeSettings, storage: SharedStorage, engine: RunEngine) ->
         events=events,
         results=Results(database, storage, settings),
         labels=Labels(database),
+        label_samples=LabelSamples(storage),
         runner=runner,
         baselines=baselines,
         uploads=Uploads(storage, secrets, events, settings),

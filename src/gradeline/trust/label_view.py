@@ -72,9 +72,12 @@ def _lines(message: Message) -> Iterator[str]:
         yield f"call of {call.name}: {call.arguments}"
 
 
-def rubric_text(run: Run, question: str) -> str | None:
-    """The rubric of the judge that answers the question, as the run's suite has it; None if it is not found."""
-    config = _grader_config(run, question)
+def rubric_text(run: Run, question: str, *, read_files: bool = True) -> str | None:
+    """The rubric of the judge that answers the question, as the run's suite has it; None if it is not found.
+
+    Without ``read_files`` only what the store has: the sender of a run must not choose which file others read.
+    """
+    config = _grader_config(run, question, read_files=read_files)
     if config is None:
         return None
     prompt, name, path = (config.get(key) for key in ("prompt", "rubric", "prompt_path"))
@@ -83,17 +86,17 @@ def rubric_text(run: Run, question: str) -> str | None:
             return prompt
         if isinstance(name, str):
             return shipped_rubric(name).text
-        if isinstance(path, str):
+        if isinstance(path, str) and read_files:
             return (RunDefinition.of(run).suite_file.parent / path).read_text(encoding="utf-8")
     except (GradelineError, OSError, ValueError):
         return None
     return None
 
 
-def _grader_config(run: Run, question: str) -> Mapping[str, Any] | None:
+def _grader_config(run: Run, question: str, *, read_files: bool) -> Mapping[str, Any] | None:
     try:
         definition = RunDefinition.of(run)
-        document = definition.document or read_document(definition.suite_file).data
+        document = definition.document or (read_document(definition.suite_file).data if read_files else {})
     except (GradelineError, OSError, ValueError):
         return None
     graders = document.get("graders")
