@@ -388,6 +388,23 @@ class TestRecords:
         with pytest.raises(ConfigError, match="no run 'nope'"):
             store.order_counts("nope")
 
+    def test_selective_counts_count_what_a_judge_was_not_sure_of(self, store: Storage) -> None:
+        run = new_run(store)
+        for case in range(6):
+            put(store, run, case)
+        unsure = msgspec.structs.replace(broken(), error=ErrorInfo("unsure", "why", Fault.GRADER))
+        second = msgspec.structs.replace(scored(1.0), metadata={"selective": {"decided": "second"}})
+        own = msgspec.structs.replace(scored(0.0), metadata={"selective": {"decided": "first"}})
+        for case, grade in enumerate([unsure, unsure, second, own, broken(), scored(1.0)]):
+            store.put_grade(GradeKey(run, str(case), 0, "judge"), grade)
+            store.put_grade(GradeKey(run, str(case), 0, "exact"), scored(1.0))
+        assert store.selective_counts(run) == {"judge": (1, 2)}
+        # a resume does not repeat what was not sure
+        assert [set(one.errors) for one in store.keys_of(run)] == [set()] * 4 + [{"judge"}, set()]
+        assert store.selective_counts(new_run(store)) == {}
+        with pytest.raises(ConfigError, match="no run 'nope'"):
+            store.selective_counts("nope")
+
     def test_keys_of_some_cases(self, store: Storage) -> None:
         run = new_run(store)
         for case in ("z", "1", "a", "ä"):  # in an order that is not that of their names

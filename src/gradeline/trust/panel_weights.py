@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradeline.judges.selective import Confidence, first_metadata
@@ -21,9 +22,12 @@ from gradeline.stats.logistic import LogisticModel, fit_logistic
 LEAST_LABELS = 50
 LEAST_OF_EACH = 10
 """Fewer labels, or fewer of either kind, say too little about several members."""
-_FOLDS = 20
-_RIDGE = 0.5
+_FOLDS, _FOLDS_OF_GAINS = 40, 10
+_RIDGE = 0.75
 """Penalty per member, for standardized scores."""
+_PRIOR = 4.0
+"""Labels of either kind that are assumed in addition, of results with average scores, because few labels say little
+about the shares of both kinds."""
 
 
 class PanelVotes(NamedTuple):
@@ -74,7 +78,7 @@ def learn(
     obstacle = _obstacle(votes)
     if obstacle is not None:
         return NotLearned(obstacle)
-    fitted = _fit(votes, range(len(members)))
+    fitted = _fit(votes, range(len(members)), _FOLDS)
     if fitted is None:
         return NotLearned("all labels of one kind are of a few cases; label more cases")
     own = [Confidence.of_probability(fitted.probability(vote), pass_score) for vote in votes]
@@ -90,10 +94,7 @@ def learn(
         ridge=_RIDGE * len(members),
         agreement=agreement,
         unweighted_agreement=_share([vote.unweighted is vote.passed for vote in counted], counted),
-        gains=tuple(
-            _gain(judge, member, votes, agreement, pass_score, len(members))
-            for member, judge in enumerate(members if gains else ())
-        ),
+        gains=tuple(_gains(members, votes, pass_score)) if gains else (),
         confidences=LabelledConfidences(
             confidences=tuple(one.confidence for one in own),
             agreed=agreed,
@@ -116,36 +117,55 @@ class _Fitted(NamedTuple):
         return self.models[fold_of(vote.case, len(self.models))].probability(row)
 
 
-def _fit(votes: Sequence[PanelVotes], members: Sequence[int]) -> _Fitted | None:
+def _fit(votes: Sequence[PanelVotes], members: Sequence[int], folds: int) -> _Fitted | None:
     """None if the labels outside a fold are all of one kind."""
     scores = member_scores([[vote.scores[member] for member in members] for vote in votes])
     rows = [standardized(scores, [vote.scores[member] for member in members]) for vote in votes]
     mean_weight = sum(vote.weight for vote in votes) / len(votes)
     models = []
-    for fold in range(_FOLDS):
-        others = [place for place, vote in enumerate(votes) if fold_of(vote.case, _FOLDS) != fold]
-        labels = [votes[place].passed for place in others]
-        if len(set(labels)) < 2:
+    average = (0.0,) * len(members)
+    for fold in range(folds):
+        counts: dict[tuple[tuple[float, ...], bool], float] = defaultdict(float)  # many have the same scores
+        for vote, row in zip(votes, rows, strict=True):
+            if fold_of(vote.case, folds) != fold:
+                counts[tuple(row), vote.passed] += vote.weight / mean_weight
+        if len({label for _, label in counts}) < 2:
             return None
-        weights = [votes[place].weight / mean_weight for place in others]
-        models.append(fit_logistic([rows[place] for place in others], labels, _RIDGE * len(members), weights))
+        for label in (True, False):
+            counts[average, label] += _PRIOR
+        models.append(
+            fit_logistic(
+                [row for row, _ in counts],
+                [label for _, label in counts],
+                _RIDGE * len(members),
+                list(counts.values()),
+            )
+        )
     return _Fitted(members, scores, models)
 
 
-def _gain(
-    judge: str, member: int, votes: Sequence[PanelVotes], agreement: float, pass_score: float, members: int
-) -> MemberGain:
-    """What the panel's agreement loses without one member."""
-    scored = [vote for vote in votes if vote.scores[member] is not None]
-    own = None
-    if scored:
-        own = _share([((vote.scores[member] or 0.0) >= pass_score) is vote.passed for vote in scored], scored)
-    without = _fit(votes, [other for other in range(members) if other != member])
-    lost = 0.0
-    if without is not None:
-        verdicts = [(without.probability(vote) >= pass_score) is vote.passed for vote in votes]
-        lost = agreement - _share(verdicts, votes)
-    return MemberGain(judge=judge, scored=len(scored), agreement=own, gain=lost)
+def _gains(members: Sequence[str], votes: Sequence[PanelVotes], pass_score: float) -> Iterator[MemberGain]:
+    """What the panel's agreement loses without each of its members."""
+    every = range(len(members))
+    whole = _agreement(_fit(votes, every, _FOLDS_OF_GAINS), votes, pass_score)
+    for member, judge in enumerate(members):
+        scored = [vote for vote in votes if vote.scores[member] is not None]
+        verdicts = [((vote.scores[member] or 0.0) >= pass_score) is vote.passed for vote in scored]
+        rest = _agreement(
+            _fit(votes, [other for other in every if other != member], _FOLDS_OF_GAINS), votes, pass_score
+        )
+        yield MemberGain(
+            judge=judge,
+            scored=len(scored),
+            agreement=_share(verdicts, scored) if scored else None,
+            gain=0.0 if whole is None or rest is None else whole - rest,
+        )
+
+
+def _agreement(fitted: _Fitted | None, votes: Sequence[PanelVotes], pass_score: float) -> float | None:
+    if fitted is None:
+        return None
+    return _share([(fitted.probability(vote) >= pass_score) is vote.passed for vote in votes], votes)
 
 
 def _obstacle(votes: Sequence[PanelVotes]) -> str | None:
