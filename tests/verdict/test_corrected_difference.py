@@ -102,7 +102,8 @@ def test_labels_without_a_change_do_not_prove_that_nothing_changed() -> None:
         (
             LabelledPairs([LabelledPair(n, 0.0, 0.0, 0.0, 0.5) for n in range(12)] + [LabelledPair(99, 0.0)], 40, 20),
             "12 cases are labelled in both runs (40 in the baseline, 20 in the candidate), and at least 30 are needed:"
-            " label 18 more in both",
+            " label 18 more in both, drawn with gradeline label BASE --sample 100 --random --seed 1 and gradeline label"
+            " CAND --sample 100 --random --seed 1",
             18,
         ),
         (

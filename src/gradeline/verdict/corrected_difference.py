@@ -156,7 +156,8 @@ def _drawn_pairs(pairs: LabelledPairs, labelled: Sequence[LabelledPair]) -> list
         raise CorrectionRefusedError(
             f"{_cases(len(drawn))} labelled in both runs ({pairs.baseline_labels:,} in the baseline,"
             f" {pairs.candidate_labels:,} in the candidate), and at least {MIN_LABELS} are needed:"
-            f" label {missing:,} more in both",
+            f" label {missing:,} more in both, drawn with {pairs.baseline_command}{SAME_CASES} and"
+            f" {pairs.candidate_command}{SAME_CASES}",
             missing,
         )
     if pairs.cases is not None and pairs.cases.shortage is not None:
