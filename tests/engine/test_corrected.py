@@ -122,6 +122,20 @@ def test_the_scores_of_a_run_come_with_its_labels(store: SharedStorage) -> None:
     assert found.command == f"gradeline label {run.id}"
 
 
+def test_categories_are_neither_pass_nor_fail(memory: SharedStorage) -> None:
+    run = stored(memory, {"a": [1.0], "b": [0.0]})
+    record = memory.get_record(ResponseKey(run.id, "a", 0))
+    assert record is not None
+    key, verdict = LabelKey(run.id, "a", 0, "judged"), HumanVerdict(category="rude", probability=0.5)
+    row = label_row(key, record.sample, record.response, record.grades["judged"], verdict, "ann", AT)
+    memory.database.transact(lambda transaction: insert_label(transaction, run.id, row))
+    found = labelled_scores(memory, run)["judged"]
+    assert (found.labelled, found.scores, found.unjudged, found.categories) == ([], [1.0, 0.0], 0, 1)
+    rate = conclude(memory, run).summary.graders["judged"].corrected
+    assert rate is not None
+    assert rate.refusal == "1 label with only a category, without pass or fail"
+
+
 def test_without_labels_no_row_is_read(memory: SharedStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     run = stored(memory, {"a": [1.0]})
     monkeypatch.setattr(memory, "measures", None)

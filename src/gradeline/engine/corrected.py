@@ -69,7 +69,11 @@ class _LabelReading:
 
     def __init__(self, run: Run, key: str, labels: ReferenceLabels) -> None:
         self._run, self._key, self._found = run, key, labels
-        self._labels = {(label.case, label.repeat): label for label in labels.labels}
+        self._labels = {
+            (label.case, label.repeat): label
+            for label in labels.labels
+            if label.passed is not None or label.score is not None
+        }
         self._labelled: list[JudgedLabel] = []
         self._cases: list[str] = []
         self._scores: list[float] = []
@@ -89,7 +93,7 @@ class _LabelReading:
         elif grade is not None and grade.score is not None:
             passed = grade.outcome == Outcome.PASS
             label = self._labels.get((measure.case, measure.repeat))
-            if label is None or (label.passed is None and label.score is None):
+            if label is None:
                 self._scores.append(grade.score)
                 self._passes.append(passed)
                 self._groups.append(group)
@@ -109,6 +113,7 @@ class _LabelReading:
             groups=self._groups,
             total=total,
             unjudged=len(self._labels) - len(self._labelled),
+            categories=len(self._found.labels) - len(self._labels),
             unresolved=self._found.unresolved,
             stale=self._found.stale,
             cases=cases,

@@ -55,6 +55,8 @@ class LabelledScores(NamedTuple):
     groups: Sequence[int] = ()
     total: int = 0
     unjudged: int = 0
+    categories: int = 0
+    """Labels with only a category, which is neither a verdict nor a score."""
     unresolved: int = 0
     """Results whose raters disagree."""
     stale: int = 0
@@ -301,6 +303,8 @@ def _require_labels(scores: LabelledScores, labels: Sequence[_Label], measure: C
 
 
 def _no_labels(scores: LabelledScores) -> str:
+    if scores.categories:
+        return f"{_labels(scores.categories)} with only a category, without pass or fail"
     if scores.unjudged:
         return f"none of {_labels(scores.unjudged)} is of a result that the judge scored"
     return f"no labels; label {MIN_LABELS} or more results: {scores.command} --sample 100"
@@ -373,6 +377,8 @@ def _left_out_notes(scores: LabelledScores, left_out: int) -> Iterator[str]:
         yield f"{not_drawn_text(left_out, 'other label')} not drawn at random and left out"
     if scores.unjudged:
         yield f"{_labels(scores.unjudged)} of results without a score of the judge left out"
+    if scores.categories:
+        yield f"{_labels(scores.categories)} with only a category left out"
     if scores.unresolved:
         yield f"raters disagree about {scores.unresolved:,} more"
     if scores.stale:
