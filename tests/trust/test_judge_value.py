@@ -34,8 +34,9 @@ def test_a_judge_that_knows_nothing_saves_none() -> None:
     assert found.sentence.startswith("This judge saves no labels: its verdicts hardly follow them (correlation 0.00)")
 
 
-def test_where_all_results_are_labelled_the_value_is_that_in_a_larger_run() -> None:
-    found = judge_value(items(55, 4, 5, 36), [1.0] * 100, ())
+@pytest.mark.parametrize("unlabelled", [(), [1.0, 0.0] * 10])
+def test_where_most_results_are_labelled_the_value_is_that_in_a_larger_run(unlabelled: list[float]) -> None:
+    found = judge_value(items(55, 4, 5, 36), [1.0] * 100, unlabelled)
     assert found is not None
     assert found.projected
     assert found.labels_saved == pytest.approx(100 * (1 / (1 - 0.8142**2) - 1), rel=0.01)

@@ -120,7 +120,7 @@ class JudgeValue(msgspec.Struct, frozen=True, kw_only=True):
     width_ratio: float
     correlation: float
     projected: bool = False
-    """For a run with many more results, because all results of this one have a label."""
+    """For a run with many more results, because most results of this one have a label."""
     sentence: str
 
 

@@ -23,8 +23,9 @@ def judge_value(
 ) -> JudgeValue | None:
     """The labels that would be needed for the same interval of the pass rate without the judge.
 
-    ``labelled`` have a verdict of the judge; ``unlabelled`` are its verdicts on the other results, 1 for a pass. None
-    where nothing can be said: too few labels, or they are all the same.
+    ``labelled`` have a verdict of the judge; ``unlabelled`` are its verdicts on the other results, 1 for a pass. Where
+    these are fewer than the labels, the value is that in a run with many more. None where nothing can be said: too few
+    labels, or they are all the same.
     """
     labels = [float(one.passed) for one in labelled]
     verdicts = [float(bool(one.verdict)) for one in labelled]
@@ -38,7 +39,8 @@ def judge_value(
     if wrong * count < _ENOUGH_ERRORS:
         most = clopper_pearson(round(wrong * count), count, 0.9).high
         least = min(least, max(0.0, _correlation(_with_errors(table, most))))
-    if not unlabelled:
+    projected = len(unlabelled) < count
+    if projected:
         ratio = sqrt(1.0 - max(correlation, 0.0) ** 2)
         share = 1.0
     else:
@@ -53,8 +55,8 @@ def judge_value(
         labels_saved_low=low,
         width_ratio=ratio,
         correlation=correlation,
-        projected=not unlabelled,
-        sentence=_sentence(count, saved, low, correlation, projected=not unlabelled),
+        projected=projected,
+        sentence=_sentence(count, saved, low, correlation, projected=projected),
     )
 
 
