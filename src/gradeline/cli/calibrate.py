@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from gradeline.model.calibration import Calibration
     from gradeline.model.learned_judging import PanelWeights
     from gradeline.model.probe import ProbeFinding
-    from gradeline.trust.calibration_data import CalibrationData
     from gradeline.trust.reference_methods import ReferenceMethodName
+    from gradeline.trust.run_calibration import RunCalibration
 
 _METHODS = ("exact", "inclusion", "embedding")
 _TWO = 2
@@ -138,78 +138,24 @@ def _check_options(
 
 def _calibrate(settings: CliSettings, run_name: str, request: _Request, export_to: Path | None) -> int:
     from gradeline.cli.stores import open_store
-    from gradeline.engine.definition import now
     from gradeline.engine.judge_probes import probe_findings
-    from gradeline.trust.calibration import calibrate as calibrate_judge
-    from gradeline.trust.calibration_data import judge_of, judged_graders
-    from gradeline.trust.calibration_records import calibrations_text, store_calibration
-    from gradeline.trust.learning import learn_from_labels, with_learned
+    from gradeline.trust.calibration_records import calibrations_text
+    from gradeline.trust.run_calibration import calibrate_run
 
     with open_store(settings, "existing") as storage:
         run = storage.find_run(run_name)
-        keys = list(judged_graders(run, request.graders))
-        read, unlabelled = _read(settings, storage, run, keys, request)
-        at = now()
-        found = []
-        for key, own in read.items():
-            data, learned = learn_from_labels(storage, run, key, own, _progress(settings))
-            judge = judge_of(run, key, request.question or key)
-            measured = calibrate_judge(judge, data.labelled, data.results, at, data.source)
-            found.append(with_learned(measured, learned))
-        for one in found:
-            store_calibration(storage, one)
+        found = calibrate_run(storage, run, **request._asdict(), progress=_progress(settings))
         probes = probe_findings(storage, run)
-    code = exit_code(found)
     if export_to is not None:
-        _write(export_to, calibrations_text(found))
+        _write(export_to, calibrations_text(found.calibrations))
     if settings.json:
-        _print_json(run, found, unlabelled, probes, code)
+        _print_json(run, found, probes)
     elif settings.quiet:
-        for one in found:
+        for one in found.calibrations:
             click.echo(single_line(f"{one.grader} {one.state}"))
     else:
-        _print(settings, run, found, unlabelled, probes)
-    return code
-
-
-def exit_code(found: Sequence[Calibration]) -> int:
-    """0 if every judge is calibrated, 1 if one failed, 3 if there were too few labels to tell."""
-    failed = [one for one in found if one.state != "calibrated"]
-    if not failed:
-        return 0
-    return 1 if any(one.conclusive for one in failed) else 3
-
-
-def _read(
-    settings: CliSettings, storage: Storage, run: Run, keys: Sequence[str], request: _Request
-) -> tuple[dict[str, CalibrationData], list[str]]:
-    """The labels and verdicts of each grader, and the graders without labels; `ConfigError` if none has any."""
-    from gradeline.trust.calibration_data import labelled_questions, read_labels, read_method_verdicts
-    from gradeline.trust.reference_methods import reference_method
-
-    progress = _progress(settings)
-    if request.against is not None:
-        method = reference_method(request.against)
-        return {key: read_method_verdicts(storage, run, key, method, progress) for key in keys}, []
-    questions = labelled_questions(storage, run)
-    wanted = {key: request.question or key for key in keys}
-    missing = [key for key, question in wanted.items() if question not in questions]
-    if len(missing) == len(keys) or (request.graders and missing):
-        raise ConfigError([_no_labels(run, wanted[key], key, questions) for key in missing])
-    data = {
-        key: read_labels(storage, run, key, question, request.positive, progress)
-        for key, question in wanted.items()
-        if key not in missing
-    }
-    return data, missing
-
-
-def _no_labels(run: Run, question: str, key: str, questions: Sequence[str]) -> Problem:
-    option = "--grader" if question == key else "--question"
-    remedy = f"gradeline label {run.id} {option} {question} --sample 100"
-    others = [name for name in questions if name != question]
-    hint = f"; if labels of {', '.join(others)} answer the same question, name it with --question" if others else ""
-    return Problem(question, f"run {run.id} has no labels for it: {remedy}{hint}")
+        _print(settings, run, found, probes)
+    return found.exit_code
 
 
 def _progress(settings: CliSettings) -> Callable[[int], None]:
@@ -229,58 +175,41 @@ def _data(found: Calibration) -> dict[str, Any]:
     return data | {"labels_saved": found.labels_saved, "conclusive": found.conclusive}
 
 
-def _print_json(
-    run: Run,
-    found: Sequence[Calibration],
-    unlabelled: Sequence[str],
-    probes: Mapping[str, Sequence[ProbeFinding]],
-    code: int,
-) -> None:
+def _print_json(run: Run, found: RunCalibration, probes: Mapping[str, Sequence[ProbeFinding]]) -> None:
     from msgspec import to_builtins
 
-    best = _best(found)
     data = {
         "run": run.id,
-        "calibrations": [_data(one) for one in found],
-        "without_labels": list(unlabelled),
-        "best": best,
+        "calibrations": [_data(one) for one in found.calibrations],
+        "without_labels": found.without_labels,
+        "best": found.best,
         "probes": to_builtins(probes),
-        "exit_code": code,
+        "exit_code": found.exit_code,
     }
     click.echo(json.dumps(data, ensure_ascii=False))
 
 
-def _best(found: Sequence[Calibration]) -> str | None:
-    """The grader whose judge to use, of several that were compared with the same labels."""
-    from gradeline.trust.calibration import best_judge, candidate_of
-
-    if len(found) < 2 or len({(one.question, one.against) for one in found}) > 1:
-        return None
-    best = best_judge([candidate_of(one) for one in found])
-    return None if best is None else best.name
-
-
 def _print(
-    settings: CliSettings,
-    run: Run,
-    found: Sequence[Calibration],
-    unlabelled: Sequence[str],
-    probes: Mapping[str, Sequence[ProbeFinding]],
+    settings: CliSettings, run: Run, found: RunCalibration, probes: Mapping[str, Sequence[ProbeFinding]]
 ) -> None:
     from gradeline.engine.judge_probes import probes_in_words
 
     out = console(settings)
-    for number, one in enumerate(found):
+    for number, one in enumerate(found.calibrations):
         if number:
             out.print()
         _print_calibration(out, one)
         for line in probes_in_words(probes.get(one.grader, ())):
             out.print(safe_text(single_line(line), most=1000))
-    best = _best(found)
+    best = found.best
     if best is not None:
-        but = "" if any(one.grader == best and one.state == "calibrated" for one in found) else "; yet it failed too"
+        but = (
+            ""
+            if any(one.grader == best and one.state == "calibrated" for one in found.calibrations)
+            else "; yet it failed too"
+        )
         out.print(safe_text(single_line(f"Of these judges, {best} agrees most with the labels{but}."), "bold"))
-    for key in unlabelled:
+    for key in found.without_labels:
         out.print(safe_text(f"{key}: no labels; gradeline label {run.id} --grader {key} --sample 100"))
 
 

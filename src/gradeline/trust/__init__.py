@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gradeline.model.label import ReferenceLabel, ReferenceLabels
     from gradeline.model.route import RouteChoice
     from gradeline.store.labels import reference_labels
+    from gradeline.trust.calibration import JudgeCandidate, best_judge
     from gradeline.trust.label_files import export_labels
     from gradeline.trust.label_import import LabelImport, import_labels
     from gradeline.trust.label_samples import LabelSample, draw_sample
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from gradeline.trust.off_policy import LoggedReward, PolicyValue, evaluate_policy
     from gradeline.trust.policy import ArmEvidence, PolicyRules
     from gradeline.trust.router import JudgeRates, RouteJudge, Router
+    from gradeline.trust.run_calibration import RunCalibration, calibrate_run
 
 __all__ = [
     "ArmEvidence",
+    "JudgeCandidate",
     "JudgeRates",
     "LabelImport",
     "LabelSample",
@@ -35,6 +38,9 @@ __all__ = [
     "RouteChoice",
     "RouteJudge",
     "Router",
+    "RunCalibration",
+    "best_judge",
+    "calibrate_run",
     "draw_sample",
     "evaluate_policy",
     "export_labels",
@@ -45,6 +51,7 @@ __all__ = [
 
 _HOMES = {
     "ArmEvidence": "gradeline.trust.policy",
+    "JudgeCandidate": "gradeline.trust.calibration",
     "JudgeRates": "gradeline.trust.router",
     "LabelImport": "gradeline.trust.label_import",
     "LabelSample": "gradeline.trust.label_samples",
@@ -57,6 +64,9 @@ _HOMES = {
     "RouteChoice": "gradeline.model.route",
     "RouteJudge": "gradeline.trust.router",
     "Router": "gradeline.trust.router",
+    "RunCalibration": "gradeline.trust.run_calibration",
+    "best_judge": "gradeline.trust.calibration",
+    "calibrate_run": "gradeline.trust.run_calibration",
     "draw_sample": "gradeline.trust.label_samples",
     "evaluate_policy": "gradeline.trust.off_policy",
     "export_labels": "gradeline.trust.label_files",
