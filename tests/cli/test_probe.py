@@ -304,6 +304,7 @@ def test_labels_show_the_preference_and_the_influence_of_the_length(folder: Path
         (("quality", "suite.yaml", "--baseline", "latest"), "has no effect: quality judges one answer at a time"),
         (("better", "suite.yaml"), "compares two answers, which need a stored run"),
         (("quality", "none.yaml"), "none.yaml"),
+        (("quality", "suite.yaml", "--probe", "position"), "position: the judge does not choose between two answers"),
     ],
 )
 def test_invalid_requests_are_explained(folder: Path, words: tuple[str, ...], message: str) -> None:

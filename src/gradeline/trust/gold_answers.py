@@ -35,8 +35,6 @@ class GoldAnswers(NamedTuple):
 
     answers: list[GoldAnswer]
     gold: str
-    lengths: list[LabelledLength]
-    """Those with labels, whoever wrote them."""
 
 
 class JudgeIdentity(NamedTuple):
@@ -52,24 +50,29 @@ class JudgeIdentity(NamedTuple):
         return frozenset(map(family, self.judges))
 
 
-def gold_answers(
+def known_verdicts(
     storage: Storage, judge: JudgeIdentity, own_verdict: Callable[[str, str], JudgedAnswer]
-) -> GoldAnswers:
-    """Labelled answers of the latest runs of the suite; without any, those with a score by a grader without a model.
+) -> list[KnownVerdict]:
+    """The labelled answers of the latest runs of the suite.
 
     ``own_verdict`` gives the verdict on a case of a run that the probe has judged itself; others come from the store.
     """
-    runs = _runs(storage, judge)
-    labelled = [one for run in runs for one in _labelled(storage, run, judge, own_verdict)]
-    lengths = [LabelledLength(one.characters, one.passed, one.truth) for one in labelled]
-    if labelled:
-        known = [(one.verdict, one.truth, one.family) for one in labelled if one.family is not None]
-        gold = LABELS
-    else:
-        known = [one for run in runs for one in _checked(storage, run, judge)]
+    return [one for run in _runs(storage, judge) for one in _labelled(storage, run, judge, own_verdict)]
+
+
+def gold_answers(storage: Storage, judge: JudgeIdentity, labelled: Iterable[KnownVerdict]) -> GoldAnswers:
+    """Labelled answers of known writers; without any, answers with a score by a grader without a model."""
+    known = [(one.verdict, one.truth, one.family) for one in labelled if one.family is not None]
+    gold = LABELS
+    if not known:
+        known = [one for run in _runs(storage, judge) for one in _checked(storage, run, judge)]
         gold = OTHER_GRADERS if known else LABELS
-    families = judge.families
-    return GoldAnswers([GoldAnswer(verdict, truth, who in families) for verdict, truth, who in known], gold, lengths)
+    return GoldAnswers([GoldAnswer(verdict, truth, who in judge.families) for verdict, truth, who in known], gold)
+
+
+def labelled_lengths(labelled: Iterable[KnownVerdict]) -> list[LabelledLength]:
+    """The lengths of labelled answers, whoever wrote them."""
+    return [LabelledLength(one.characters, one.passed, one.truth) for one in labelled]
 
 
 def _runs(storage: Storage, judge: JudgeIdentity) -> list[Run]:

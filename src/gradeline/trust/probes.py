@@ -6,7 +6,7 @@ returns the changed copies; the agent is never called.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -47,7 +47,14 @@ from gradeline.suite.dataset import open_dataset
 from gradeline.suite.read import read_suite
 from gradeline.suite.spec import GraderSpec, SuiteDefinition
 from gradeline.targets.base import DeclaredTarget, Pricing, TargetConfig
-from gradeline.trust.gold_answers import GoldAnswers, JudgeIdentity, gold_answers
+from gradeline.trust.gold_answers import (
+    GoldAnswers,
+    JudgeIdentity,
+    KnownVerdict,
+    gold_answers,
+    known_verdicts,
+    labelled_lengths,
+)
 from gradeline.trust.length_coefficient import length_coefficient
 from gradeline.trust.probe_cases import (
     ORIGINAL,
@@ -65,6 +72,8 @@ from gradeline.trust.probe_findings import (
 )
 from gradeline.trust.probe_verdicts import ProbeVerdicts
 
+_LABELLED: frozenset[ProbeName] = frozenset({"length", "self_preference"})
+"""The probes that use labels."""
 _SEARCHED = 500
 """Runs to look through for one to use."""
 
@@ -178,20 +187,13 @@ async def plan_probe(
     storage: Storage, request: ProbeRequest, observer: RunObserver = NO_OBSERVER, access: Access = UNRESTRICTED
 ) -> AsyncIterator[PlannedProbe]:
     """Prepare the judge and the answers; `ConfigError` if the grader is not a judge or there are no answers."""
-    overrides = request.options.overrides
-    suite = await read_with_code(lambda: read_suite(request.suite, overrides))
+    suite = await read_with_code(lambda: read_suite(request.suite, request.options.overrides))
     spec = _judge_spec(suite, request.grader)
     suite = suite_of_variant(suite, request.options, required=False)
     suite = msgspec.structs.replace(suite, gate=None, cache=False, reward=None, setup=None)
-    source = _source(storage, suite, request.run)
     compared = needs_baseline(spec)
-    if request.baseline is not None and not compared:
-        raise ConfigError(Problem("--baseline", f"has no effect: {spec.key} judges one answer at a time; leave it out"))
-    baseline = _baseline(storage, suite, spec, request) if compared else None
-    if compared and baseline is None and source.run is None:
-        raise ConfigError(
-            Problem(spec.key, "compares two answers, which need a stored run: start one with gradeline run")
-        )
+    source = _source(storage, suite, request.run)
+    baseline = _baseline(storage, suite, spec, request, source)
     options = request.options._replace(graders=(spec.key,), samples=())
     other = baseline or source.run
     known = {spec.key: other.id} if compared and other is not None else {}
@@ -208,7 +210,7 @@ async def plan_probe(
         probes = tuple(name for name in PROBE_NAMES if name in request.probes)
         cases = list(probe_cases(answers, probes, compares=compares))
         if not cases:
-            raise ConfigError(Problem(str(request.suite), _no_answers(source, left_out.reasons)))
+            raise ConfigError(_nothing_to_judge(request, source, answers, left_out.reasons, compares=compares))
         judge = prepared.run_graders()[use.key].calibrated_as
         definition = ProbeDefinition(
             str(suite.file), use.key, judge, None if source.run is None else source.run.id,
@@ -277,14 +279,42 @@ def _latest_run(storage: Storage, suite: str) -> Run | None:
     return next((run for run in found if any(True for _ in storage.keys_of(run.id))), None)
 
 
-def _baseline(storage: Storage, suite: SuiteDefinition, spec: GraderSpec, request: ProbeRequest) -> Run | None:
+def _baseline(
+    storage: Storage, suite: SuiteDefinition, spec: GraderSpec, request: ProbeRequest, source: AnswerSource
+) -> Run | None:
+    """The run with the other answers, for a judge that is shown two."""
+    if not needs_baseline(spec):
+        if request.baseline is not None:
+            reason = f"has no effect: {spec.key} judges one answer at a time; leave it out"
+            raise ConfigError(Problem("--baseline", reason))
+        return None
     name = request.baseline or spec.config.get("baseline")
-    return None if not name else storage.find_run(str(name), suite.name)
+    if not name and source.run is None:
+        reason = "compares two answers, which need a stored run: start one with gradeline run"
+        raise ConfigError(Problem(spec.key, reason))
+    return storage.find_run(str(name), suite.name) if name else None
 
 
-def _no_answers(source: AnswerSource, left_out: dict[str, int]) -> str:
-    reasons = "; ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
-    return f"{source.words}: no answer that can be changed{f' ({reasons})' if reasons else ''}"
+def _nothing_to_judge(
+    request: ProbeRequest,
+    source: AnswerSource,
+    answers: Sequence[ProbeAnswer],
+    left_out: dict[str, int],
+    *,
+    compares: bool,
+) -> Problem:
+    """Why no verdict can be asked for."""
+    if not answers:
+        reasons = "; ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
+        found = f"{source.words}: no answer that can be changed{f' ({reasons})' if reasons else ''}"
+        return Problem(str(request.suite), found)
+    if request.probes == ("self_preference",):
+        return Problem("--probe", "self_preference uses the verdicts of other probes here; choose another one too")
+    nothing = ProbeVerdicts(answers, frozenset(), {}, compares)
+    reasons = "; ".join(
+        f"{name}: {nothing.finding(name).reason}" for name in request.probes if name != "self_preference"
+    )
+    return Problem("--probe", f"there is nothing to judge: {reasons}")
 
 
 class _AnswerReader(NamedTuple):
@@ -414,7 +444,7 @@ def _report(storage: Storage, planned: PlannedProbe, run: Run) -> ProbeReport:
         verdicts=len(planned.cases),
         errors=sum(1 for case in planned.cases if judged.get(case.key, MISSING).value is None),
         cost=run_cost(storage, run.id).judges,
-        findings=tuple(_finding(storage, planned, name, verdicts) for name in planned.probes),
+        findings=tuple(_findings(storage, planned, verdicts)),
     )
 
 
@@ -442,24 +472,30 @@ def judged_answer(grade: Grade, *, compares: bool) -> JudgedAnswer:
     return JudgedAnswer(float(difference), passed, position)
 
 
-def _finding(storage: Storage, planned: PlannedProbe, probe: ProbeName, verdicts: ProbeVerdicts) -> ProbeFinding:
-    if probe == "self_preference":
-        return _self_preference(_gold(storage, planned, verdicts), planned.judges)
-    finding = verdicts.finding(probe)
-    return _with_length_coefficient(finding, _gold(storage, planned, verdicts)) if probe == "length" else finding
+def _findings(storage: Storage, planned: PlannedProbe, verdicts: ProbeVerdicts) -> Iterator[ProbeFinding]:
+    labelled: list[KnownVerdict] = []
+    judge = JudgeIdentity(planned.suite, planned.use.key, planned.judge, planned.judges)
+    if _LABELLED.intersection(planned.probes):
+        labelled = known_verdicts(storage, judge, _own_verdicts(planned, verdicts))
+    for probe in planned.probes:
+        if probe == "self_preference":
+            yield _self_preference(gold_answers(storage, judge, labelled), planned.judges)
+        elif probe == "length":
+            yield _with_length_coefficient(verdicts.finding(probe), labelled)
+        else:
+            yield verdicts.finding(probe)
 
 
-def _gold(storage: Storage, planned: PlannedProbe, verdicts: ProbeVerdicts) -> GoldAnswers:
+def _own_verdicts(planned: PlannedProbe, verdicts: ProbeVerdicts) -> Callable[[str, str], JudgedAnswer]:
+    """The verdicts of the probe on the unchanged answers, by run and case."""
     source = planned.source.run
 
-    def own_verdict(run: str, case: str) -> JudgedAnswer:
+    def verdict(run: str, case: str) -> JudgedAnswer:
         if planned.compares or source is None or source.id != run:
             return MISSING
         return verdicts.judged.get(f"{ORIGINAL}: {case}", MISSING)
 
-    return gold_answers(
-        storage, JudgeIdentity(planned.suite, planned.use.key, planned.judge, planned.judges), own_verdict
-    )
+    return verdict
 
 
 def _self_preference(gold: GoldAnswers, judges: Sequence[str]) -> ProbeFinding:
@@ -472,9 +508,9 @@ def _self_preference(gold: GoldAnswers, judges: Sequence[str]) -> ProbeFinding:
     return self_preference_finding(gold.answers, " or ".join(sorted(set(map(family, judges)))), gold.gold)
 
 
-def _with_length_coefficient(finding: ProbeFinding, gold: GoldAnswers) -> ProbeFinding:
+def _with_length_coefficient(finding: ProbeFinding, labelled: Sequence[KnownVerdict]) -> ProbeFinding:
     """The finding with the influence of the length on labelled answers, if there are labels."""
-    coefficient = length_coefficient(gold.lengths)
+    coefficient = length_coefficient(labelled_lengths(labelled))
     if coefficient is None:
         return finding
     numbers = {
@@ -482,8 +518,6 @@ def _with_length_coefficient(finding: ProbeFinding, gold: GoldAnswers) -> ProbeF
         "length_z": coefficient.z,
         "length_labels": coefficient.n,
     }
-    labelled = (
-        f"on {coefficient.n} labelled answers the length moves the verdict, given the label, by z {coefficient.z:+.1f}"
-    )
-    sentence = f"{finding.sentence}; {labelled}"
+    given = f"on {coefficient.n} labelled answers, length given the label has z {coefficient.z:+.1f}"
+    sentence = f"{finding.sentence}; {given}"
     return msgspec.structs.replace(finding, sentence=sentence, details={**finding.details, **numbers})
