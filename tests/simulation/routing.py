@@ -105,13 +105,18 @@ class Split(NamedTuple):
     """Share of worse answers among the requests that the table routes."""
 
 
-def split(rows: Sequence[Answer], seed: int, alpha: float, rules: PolicyRules) -> Split:
-    shuffled = Random(seed).sample(list(rows), len(rows))
+def split(rows: Sequence[Answer], seed: int, alpha: float, rules: PolicyRules, labelled: float | None = None) -> Split:
+    """``labelled`` is the share of cases with labels, where a judge gives the verdicts that flatters the cheap model."""
+    random = Random(seed)
+    shuffled = random.sample(list(rows), len(rows))
     known, others = shuffled[: len(rows) // 2], shuffled[len(rows) // 2 :]
-    arms = {
-        arm: ArmResults([ArmResult(row.subject, row.item, 0, row.right[arm]) for row in known], cost, judged=False)
-        for arm, cost in COSTS.items()
-    }
+    chosen = {row.item for row in known if random.random() < (labelled or 0.0)}
+    arms = {}
+    for arm, cost in COSTS.items():
+        results = [
+            _result(row, arm, random, None if labelled is None else row.item in chosen, labelled) for row in known
+        ]
+        arms[arm] = ArmResults(results, cost, judged=labelled is not None)
     plan = plan_split(arms, "gpt4", rules, alpha, seed=seed)
     worse = share = 0.0
     for row in others:
@@ -121,6 +126,15 @@ def split(rows: Sequence[Answer], seed: int, alpha: float, rules: PolicyRules) -
             share += cell.share
     promised = plan.promise.bound if plan.promise.kept else None
     return Split(promised, worse / share if share and promised is not None else None)
+
+
+def _result(row: Answer, arm: str, random: Random, labelled: bool | None, probability: float | None) -> ArmResult:
+    right = row.right[arm]
+    if labelled is None:
+        return ArmResult(row.subject, row.item, 0, right)
+    rates = FLATTERED if arm == "mixtral" else FAIR
+    verdict = random.random() < (rates.sensitivity if right else 1 - rates.specificity)
+    return ArmResult(row.subject, row.item, 0, verdict, right if labelled else None, probability if labelled else None)
 
 
 def figures(full: bool = False) -> list[Row]:
@@ -159,15 +173,18 @@ def _regrets(rows: Sequence[Answer], runs: int) -> list[Row]:
 
 def _promises(rows: Sequence[Answer], splits: int) -> list[Row]:
     found = []
-    for alpha, rules in (
-        (0.15, PolicyRules(cost_weight=COST_WEIGHT, margin=1.0)),
-        (0.2, PolicyRules(cost_weight=COST_WEIGHT, margin=1.0)),
-        (0.3, PolicyRules(cost_weight=0.5, margin=1.0)),
+    for alpha, cost_weight, labelled in (
+        (0.15, COST_WEIGHT, None),
+        (0.2, COST_WEIGHT, None),
+        (0.3, 0.5, None),
+        (0.3, 0.5, 0.4),
     ):
-        made = [split(rows, seed, alpha, rules) for seed in range(splits)]
+        rules = PolicyRules(cost_weight=cost_weight, margin=1.0, draws=128)
+        made = [split(rows, seed, alpha, rules, labelled) for seed in range(splits)]
         kept = sum(one.lost is None or one.promised is None or one.lost <= one.promised for one in made) / splits
         moved = sum(one.lost is not None for one in made)
-        name = f"promise kept on the other half, alpha {alpha:g} (routed in {moved} of {splits} splits)"
+        how = "" if labelled is None else f", a judge that flatters and {labelled:.0%} labels"
+        name = f"promise kept on the other half, alpha {alpha:g}{how} (routed in {moved} of {splits} splits)"
         found.append(at_least(name, kept, 0.9, monte_carlo_error(0.9, splits) if splits < 100 else 0.0))
     return found
 

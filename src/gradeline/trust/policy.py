@@ -140,9 +140,11 @@ def split_family(
     rules: PolicyRules,
     random: Random,
     refused: frozenset[str] = frozenset(),
+    samples: Mapping[str, float] | None = None,
 ) -> FamilyShares:
     """The split of one family. ``pooled`` is the evidence of all families, this one included.
 
+    ``samples`` are the numbers of results that the evidence is from, where they differ from its weight.
     ``refused`` arms get nothing. So does an arm of unknown cost where costs count, and every arm but the baseline where
     the baseline's own cost is unknown.
     """
@@ -155,8 +157,9 @@ def split_family(
         for arm in arms
     }
     unpriced = _unpriced(arms, baseline, rules)
+    counted = {arm.name: own.get(arm.name, NO_EVIDENCE).n for arm in arms} if samples is None else samples
     states = {
-        arm.name: arm_state(arm.name, baseline, own, beliefs, rules, refused=arm.name in refused | unpriced)
+        arm.name: arm_state(arm.name, baseline, counted, beliefs, rules, refused=arm.name in refused | unpriced)
         for arm in arms
     }
     taking_part = [arm for arm in arms if states[arm.name] not in ("worse", "refused") or arm.name == baseline]
@@ -169,13 +172,13 @@ def split_family(
 def arm_state(
     arm: str,
     baseline: str,
-    own: Mapping[str, ArmEvidence],
+    samples: Mapping[str, float],
     beliefs: Mapping[str, Belief],
     rules: PolicyRules,
     *,
     refused: bool,
 ) -> ArmState:
-    """What the evidence says of an arm in a family."""
+    """What is known of an arm in a family, from this number of results of each."""
     if arm == baseline:
         return "baseline"
     if refused:
@@ -184,7 +187,7 @@ def arm_state(
     reach = normal_quantile(0.95) * sqrt(beliefs[arm].variance + beliefs[baseline].variance)
     if gap + reach < -rules.margin:
         return "worse"
-    enough = min(own.get(name, NO_EVIDENCE).n for name in (arm, baseline)) >= rules.minimum_samples
+    enough = min(samples.get(name, 0.0) for name in (arm, baseline)) >= rules.minimum_samples
     return "proven" if enough and gap - reach > -rules.margin else "unproven"
 
 

@@ -123,12 +123,19 @@ def plan_split(
     for key, found in (further or {}).items():
         evidence[key] = evidence.get(key, NO_EVIDENCE).plus(found)
     policy_arms = [PolicyArm(arm, found.cost) for arm, found in arms.items()]
-    promised, promise, obstacle = _promise(arms, baseline, rules, alpha, refused, seed)
+    samples = _samples(arms, further or {})
+    enough = frozenset(
+        family
+        for family in {family for family, _ in samples}
+        if min(samples.get((family, arm), 0.0) for arm in arms if arm == baseline or arm not in refused)
+        >= rules.minimum_samples
+    )
+    promised, promise, obstacle = _promise(arms, baseline, rules, alpha, refused, seed, enough)
     gates.append(_promise_gate(promise, obstacle))
     families = {}
     for family in [*sorted({family for family, _ in evidence}), EVERY_FAMILY]:
         limits = rules if family in promised else _exploring(rules)
-        made = _split(policy_arms, baseline, evidence, family, limits, refused, seed)
+        made = _split(policy_arms, baseline, evidence, family, limits, refused, seed, samples)
         families[family] = _cells(made, evidence, family)
     return PlannedSplit(families, gates, promise)
 
@@ -169,9 +176,18 @@ class _Worse(NamedTuple):
 
 
 def _promise(
-    arms: Mapping[str, ArmResults], baseline: str, rules: PolicyRules, alpha: float, refused: frozenset[str], seed: int
+    arms: Mapping[str, ArmResults],
+    baseline: str,
+    rules: PolicyRules,
+    alpha: float,
+    refused: frozenset[str],
+    seed: int,
+    enough: frozenset[str],
 ) -> tuple[frozenset[str], RoutePromise, str]:
-    """The families that may be routed, the bound on what is lost there, and why there is none."""
+    """The families that may be routed, the bound on what is lost there, and why there is none.
+
+    Families without enough results are left out by their number, which says nothing about what is lost in the others.
+    """
     empty = RoutePromise(alpha=alpha, confidence=CONFIDENCE)
     halves = {
         arm: found._replace(results=[one for one in found.results if in_first_half(one.case, seed)])
@@ -182,6 +198,7 @@ def _promise(
         for arm, found in arms.items()
     }
     order, shares = _routed_order(halves, baseline, rules, refused, seed)
+    order = [family for family in order if family in enough]
     if not order:
         return frozenset(), empty, "in no family is a candidate worth more than the baseline"
     kept, promise = frozenset[str](), empty
@@ -323,13 +340,29 @@ def _split(
     rules: PolicyRules,
     refused: frozenset[str],
     seed: int,
+    samples: Mapping[tuple[str, str], float] | None = None,
 ) -> FamilyShares:
     own = {arm.name: evidence.get((family, arm.name), NO_EVIDENCE) for arm in arms}
     pooled: dict[str, ArmEvidence] = {}
     for (_, arm), found in evidence.items():
         pooled[arm] = pooled.get(arm, NO_EVIDENCE).plus(found)
     digest = blake2b(f"{seed} {family}".encode(), digest_size=8).digest()
-    return split_family(arms, baseline, own, pooled, rules, Random(digest), refused)  # noqa: S311 - a plan is repeatable
+    counted = None if samples is None else {arm.name: samples.get((family, arm.name), 0.0) for arm in arms}
+    random = Random(digest)  # noqa: S311 - a plan is repeatable
+    return split_family(arms, baseline, own, pooled, rules, random, refused, counted)
+
+
+def _samples(
+    arms: Mapping[str, ArmResults], further: Mapping[tuple[str, str], ArmEvidence]
+) -> dict[tuple[str, str], float]:
+    """The number of results with a verdict, by family and arm; old ones count less."""
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for arm, results in arms.items():
+        for one in results.results:
+            found[one.family, arm] += results.weight if one.verdict is not None else 0.0
+    for key, evidence in further.items():
+        found[key] += evidence.n
+    return dict(found)
 
 
 def _cells(made: FamilyShares, evidence: Mapping[tuple[str, str], ArmEvidence], family: str) -> dict[str, RouteCell]:
