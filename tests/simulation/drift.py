@@ -164,7 +164,7 @@ def figures(full: bool) -> Sequence[Row]:
 
 
 def _false_alarms(full: bool) -> Iterator[Row]:
-    draws, looks = (100, LOOKS) if full else (10, 200)
+    draws, looks = (200, LOOKS) if full else (10, 200)
     for seed, (name, suite) in enumerate(QUIET_SUITES.items()):
         found = unchanged(draws, seed, *suite, looks)
         yield at_most(

@@ -167,6 +167,8 @@ def case_differences(
     if not now or not reference:
         return CaseDifferences()
     if len(shared) * 2 >= len(now):
+        if not clusters:
+            return CaseDifferences(_counted(now[case] - reference[case] for case in shared))
         grouped: dict[str, list[float]] = {}
         for case in shared:
             name = f"cluster {clusters[case]}" if case in clusters else f"case {case}"
@@ -258,57 +260,71 @@ class _Wealth:
     @property
     def value(self) -> float:
         """The wealth of the mixture."""
-        return fsum(exp(min(one, _LARGEST)) for one in self._logs)
+        return sum(exp(min(one, _LARGEST)) for one in self._logs)
 
     def after(self, logs: Sequence[float]) -> float:
         """The wealth of the mixture after these bets."""
-        return fsum(exp(min(one + bet, _LARGEST)) for one, bet in zip(self._logs, logs, strict=True))
+        return sum(exp(min(one + bet, _LARGEST)) for one, bet in zip(self._logs, logs, strict=True))
 
 
 class _JudgeProcess:
     def __init__(self, frozen: Mapping[str, FrozenAnswer], alarm_at: float) -> None:
         self._history = {name: list(map(_rounded, one.scores)) for name, one in frozen.items()}
         self._first = {name: len(one.scores) for name, one in frozen.items()}
-        self._passes: list[dict[int, _Wealth]] = []
+        self._passes: list[_JudgePass] = []
         self._alarm_at = alarm_at
         self._alarmed: ProcessState | None = None
 
     @property
     def state(self) -> ProcessState:
         """The evidence now, and the first alarm."""
-        evidence = max((self._value(number) for number in range(1, len(self._passes) + 1)), default=0.0)
+        evidence = max((one.value for one in self._passes), default=0.0)
         return ProcessState(evidence) if self._alarmed is None else self._alarmed._replace(evidence=evidence)
 
-    def _value(self, number: int) -> float:
-        windows = self._passes[number - 1].values()
-        return _pass_weight(number) * fsum(wealth.value for wealth in windows) / len(windows)
-
     def add(self, look: DriftLook) -> None:
-        for windows in self._passes:
-            for wealth in windows.values():
-                wealth.begin_look(look.at)
+        touched: set[int] = set()
         for name, score in look.anchors:
             scores = self._history[name]
             scores.append(_rounded(score))
             number = len(scores) - self._first[name]
             if number > len(self._passes):
-                self._passes.append(_windows_of_pass(number, look.at))
-            for window, wealth in self._passes[number - 1].items():
-                wealth.bet(_bets(scores, self._first[name], window))
-            if self._alarmed is None and self._value(number) >= self._alarm_at:
-                first = max(self._passes[number - 1].values(), key=lambda wealth: wealth.value)
-                self._alarmed = ProcessState(0.0, look.at, first.rising_since)
+                self._passes.append(_JudgePass(number))
+            current = self._passes[number - 1]
+            if number not in touched:
+                touched.add(number)
+                current.begin_look(look.at)
+            current.bet(scores, self._first[name])
+            if self._alarmed is None and current.value >= self._alarm_at:
+                self._alarmed = ProcessState(0.0, look.at, current.rising_since)
+
+
+class _JudgePass:
+    """The bets on one score of each anchor, for each window."""
+
+    def __init__(self, number: int) -> None:
+        self._weight = _pass_weight(number)
+        weights = [weight for _, _, weight in _JUDGE_BETS]
+        self._windows = {window: _Wealth(weights) for window in _WINDOWS if window <= number}
+        self.value = self._weight
+        """The wealth times the weight of the pass."""
+
+    def begin_look(self, at: str) -> None:
+        for wealth in self._windows.values():
+            wealth.begin_look(at)
+
+    def bet(self, scores: Sequence[float], frozen: int) -> None:
+        """Bet on the last of an anchor's scores, the first of which are frozen."""
+        for window, wealth in self._windows.items():
+            wealth.bet(_bets(scores, frozen, window))
+        self.value = self._weight * sum(wealth.value for wealth in self._windows.values()) / len(self._windows)
+
+    @property
+    def rising_since(self) -> str | None:
+        return max(self._windows.values(), key=lambda wealth: wealth.value).rising_since
 
 
 def _rounded(score: float) -> float:
     return round(score, _DIGITS)
-
-
-def _windows_of_pass(number: int, at: str) -> dict[int, _Wealth]:
-    windows = {window: _Wealth([weight for _, _, weight in _JUDGE_BETS]) for window in _WINDOWS if window <= number}
-    for wealth in windows.values():
-        wealth.begin_look(at)
-    return windows
 
 
 _JUDGE_BETS = (
@@ -340,7 +356,8 @@ _NO_BET = (0.0,) * len(_JUDGE_BETS)
 
 
 def _spread(bag: Sequence[float]) -> float:
-    return max(pstdev(bag), _LEAST_SPREAD)
+    mean = sum(bag) / len(bag)
+    return max(sqrt(sum((one - mean) ** 2 for one in bag) / len(bag)), _LEAST_SPREAD)
 
 
 def _standardised(newest: float, total: float, scores: int, window: int, spread: float) -> float:
