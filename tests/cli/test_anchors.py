@@ -189,15 +189,16 @@ def test_anchors_outlive_their_run(frozen: Project) -> None:
     assert frozen.check(0)["judged"] == 40
 
 
-def test_a_killed_freeze_continues_without_paying_twice(project: Project) -> None:
+@pytest.mark.parametrize(("cause", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)])
+def test_a_stopped_freeze_continues_without_paying_twice(project: Project, cause: signal.Signals, code: int) -> None:
     project.judge.behaviour = read_behaviour({"fault_rates": {"slow-start": 1.0}, "delay_s": 0.1})
     before = len(project.judge.requests)
     freeze = [COMMAND, "anchors", "freeze", "latest", "--n", "40"]
     with subprocess.Popen(freeze, cwd=project.path, stderr=subprocess.DEVNULL) as process:
         while len(project.judge.requests) - before < 40 and process.poll() is None:
             time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
+        process.send_signal(cause)
+    assert process.returncode == code
     assert "none" in project("anchors", "check", code=2)  # they are in use when all scores are stored
     in_flight = 15
     found = project.data("anchors", "freeze", "latest", "--n", "40")
