@@ -206,7 +206,7 @@ class LabelTerminal:
         if self._rubric is not None:
             yield "r rubric"
         if pages > 1:
-            yield from ("space next page", "b back")
+            yield from ("space next", "b back")
         yield "q quit"
 
     def _texts(self, index: int, record: Record, *, whole: bool) -> Iterator[Text]:
