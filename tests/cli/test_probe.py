@@ -334,6 +334,7 @@ def test_one_hostile_answer_is_probed(folder: Path) -> None:
     assert done.returncode == 3
     assert "\x1b[31m" not in done.stdout
     assert "not enough data" in done.stdout
+    assert gradeline(folder, "probe", "quality", "suite.yaml", "--quiet").stdout == "not enough data\n"
 
 
 def test_a_probe_cannot_be_resumed_as_a_run(folder: Path) -> None:

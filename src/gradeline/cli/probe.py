@@ -38,6 +38,7 @@ _COLUMNS = (
     TableColumn("finding", wraps=True),
 )
 _MISSING = "–"
+_QUIET = {0: "nothing flagged", 3: "not enough data", 4: "no verdict"}
 
 
 class ProbesType(click.ParamType["tuple[ProbeName, ...]"]):
@@ -161,7 +162,7 @@ async def _probe(settings: CliSettings, storage: Storage, request: ProbeRequest)
     if settings.json:
         click.echo(json.dumps({**msgspec.to_builtins(report), "exit_code": code}, ensure_ascii=False))
     elif settings.quiet:
-        click.echo(", ".join(one.probe for one in report.flagged) or "nothing flagged")
+        click.echo(", ".join(one.probe for one in report.flagged) or _QUIET[code])
     else:
         _print(settings, report)
     return code
@@ -195,7 +196,8 @@ def _print(settings: CliSettings, report: ProbeReport) -> None:
 def _summary(report: ProbeReport) -> str:
     cost = "cost unknown" if report.cost is None else f"cost {report.cost:.4g}"
     errors = f", {report.errors:,} without a verdict" if report.errors else ""
-    return f"{report.verdicts:,} verdicts on {report.answers:,} answers from {report.source}{errors}; {cost}"
+    answers = f"{report.answers:,} answer{'s' * (report.answers != 1)}"
+    return f"{report.verdicts:,} verdicts on {answers} from {report.source}{errors}; {cost}"
 
 
 def _row(finding: ProbeFinding) -> tuple[Text, ...]:

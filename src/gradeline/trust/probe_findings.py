@@ -91,7 +91,7 @@ def change_finding(probe: ProbeName, pairs: Sequence[ChangedPair]) -> ProbeFindi
     changes = [round(change, 9) for pair in pairs if (change := pair.change) is not None]
     n, planned = len(changes), len(pairs)
     if n < MIN_PAIRS:
-        return _too_few(probe, n, planned, f"{n} pairs of verdicts; at least {MIN_PAIRS} are needed")
+        return _too_few(probe, n, planned, f"pairs of verdicts: {n}; at least {MIN_PAIRS} are needed")
     mean = fsum(changes) / n
     found = changes_test(changes, pass_or_fail=False)
     deviation = sqrt(fsum((change - mean) ** 2 for change in changes) / (n - 1))
@@ -187,7 +187,7 @@ def repeat_finding(repeated: Sequence[Sequence[JudgedAnswer]], *, compares: bool
     whole = [values for one in repeated if len(values := [v.value for v in one if v.value is not None]) == len(one)]
     n, planned = len(whole), len(repeated)
     if n < MIN_PAIRS:
-        return _too_few("repeat", n, planned, f"{n} answers with all verdicts; at least {MIN_PAIRS} are needed")
+        return _too_few("repeat", n, planned, f"answers with all verdicts: {n}; at least {MIN_PAIRS} are needed")
     variances = [
         fsum((value - fsum(values) / len(values)) ** 2 for value in values) / (len(values) - 1) for values in whole
     ]

@@ -163,8 +163,8 @@ class PlannedProbe(NamedTuple):
     @property
     def summary(self) -> str:
         """What will be asked of the judge, in words."""
-        kinds = "pairs of answers" if self.compares else "answers"
-        count = f"{len(self.cases):,} verdicts on {len(self.answers):,} {kinds}"
+        number = len(self.answers)
+        count = f"{len(self.cases):,} verdicts on {number:,} answer{'s' * (number != 1)}"
         return f"{count} from {self.source.words}, and on changed copies"
 
 
