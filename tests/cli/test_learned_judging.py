@@ -234,4 +234,6 @@ def test_a_hopeless_judge_decides_nothing_and_says_why(folder: Folder) -> None:
     assert f"quality: every verdict is unsure: {why}" in words(errors)
     finding = folder.data("show", "latest")["summary"]["graders"]["quality"]["selective"]
     assert (finding["decided"], finding["of"], finding["unsure"]) == (0, CASES, CASES)
-    assert finding["sentence"].startswith(f"decided 0 % (0 of {CASES}), {CASES} unsure: {why}")
+    assert finding["sentence"].startswith(
+        f"decided 0 % (0 of {CASES}), {CASES} unsure (label them with --unsure): {why}"
+    )

@@ -57,9 +57,12 @@ class Confidence(NamedTuple):
 
     @classmethod
     def of_probability(cls, probability: float, pass_score: float) -> Confidence:
-        """The probability that the verdict is right, where the score is the probability of a pass."""
+        """The probability that the verdict is right, where the score is the probability of a pass.
+
+        In whole percents: the models of two folds give the same scores slightly different probabilities.
+        """
         passed = probability >= pass_score
-        return cls(probability, passed, probability if passed else 1 - probability)
+        return cls(probability, passed, round(probability if passed else 1 - probability, 2))
 
 
 def stored_confidence(metadata: Mapping[str, Any]) -> Confidence | None:
