@@ -185,22 +185,43 @@ def test_a_candidate_that_fails_falls_back_and_both_calls_are_logged(
     assert row.cost is None  # what the failed call cost is unknown
 
 
+async def read_stream(session: aiohttp.ClientSession, *_: Upstream) -> tuple[str, str]:
+    text = ""
+    async with session.post("/v1/chat/completions", json=ASK | {"stream": True}, headers={"x-family": "easy"}) as got:
+        try:
+            async for piece in got.content.iter_any():
+                text += piece.decode()
+        except aiohttp.ClientError as error:
+            return text, type(error).__name__
+    return text, ""
+
+
+def test_a_stream_that_stalls_is_ended_as_incomplete(tmp_path: Path) -> None:
+    played = play(tmp_path, read_stream, cheap="stall", timeout=0.6)
+    text, error = played.result
+    assert "from" in text
+    assert error
+    assert played.strong.requests == []  # the answer had begun
+    assert [call.error for call in played.calls()] == ["timeout"]
+
+
+def test_a_client_that_leaves_ends_the_call(tmp_path: Path) -> None:
+    async def leave(session: aiohttp.ClientSession, *_: Upstream) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await ask(session)
+        await asyncio.sleep(0.1)
+
+    played = play(tmp_path, leave, cheap="silent")
+    assert [(row.arm, row.served_by) for row in played.logged] == [("cheap", None)]
+    assert [call.error for call in played.calls()] == ["client_gone"]
+    assert played.strong.requests == []
+
+
 def test_an_answer_that_breaks_off_falls_back_unless_it_is_a_stream(tmp_path: Path) -> None:
     whole = play(tmp_path, ask_once, cheap="cut")
     assert "from strong" in whole.result[1]
     assert [call.error for call in whole.calls()] == ["truncated", None]
-
-    async def read_stream(session: aiohttp.ClientSession, *_: Upstream) -> tuple[str, str]:
-        text = ""
-        async with session.post(
-            "/v1/chat/completions", json=ASK | {"stream": True}, headers={"x-family": "easy"}
-        ) as got:
-            try:
-                async for piece in got.content.iter_any():
-                    text += piece.decode()
-            except aiohttp.ClientError as error:
-                return text, type(error).__name__
-        return text, ""
 
     (tmp_path / "other").mkdir()
     streamed = play(tmp_path / "other", read_stream, cheap="cut")

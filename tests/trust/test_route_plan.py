@@ -10,7 +10,7 @@ import pytest
 from routed_store import NOW, filled_store, put_calibration, route
 
 from gradeline.errors import ConfigError
-from gradeline.model.route import RequestOutcome, RouteChoice
+from gradeline.model.route import RequestOutcome, RouteChoice, RoutePromise
 from gradeline.store.database import SharedStorage
 from gradeline.store.route_log import create_route_tables, put_requests
 from gradeline.trust.outcomes import record_outcomes
@@ -211,6 +211,22 @@ def test_nothing_is_promised_of_a_candidate_that_is_often_worse(seed: int) -> No
     made = plan_split(arms, "big", PolicyRules(margin=1.0, exploration=0.02), 0.1, seed=seed)
     assert not made.promise.kept
     assert max(row["small"].share for row in made.families.values()) <= 0.02 + 1e-9
+
+
+def test_repeats_of_a_case_are_one_witness() -> None:
+    def promise(repeats: int) -> RoutePromise:
+        arms = {
+            arm: ArmResults(
+                [ArmResult("f", f"c{n}", k, n % 20 > 0 or arm == "small") for n in range(200) for k in range(repeats)],
+                0.0,
+                judged=False,
+            )
+            for arm in ("big", "small")
+        }
+        return plan_split(arms, "big", PolicyRules(), 0.1).promise
+
+    assert promise(1).bound is not None
+    assert promise(5).bound == promise(1).bound
 
 
 def test_digest_ignores_addresses_and_keys() -> None:

@@ -19,7 +19,7 @@ class Upstream:
 
     name: str
     behaviour: str = "ok"
-    """``ok``, ``500``, ``429``, ``redirect``, ``silent``, ``empty``, ``cut``, ``hang-up`` or ``echo-key``."""
+    """``ok``, ``500``, ``429``, ``redirect``, ``silent``, ``empty``, ``cut``, ``stall``, ``hang-up`` or ``echo-key``."""
     url: str = ""
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -59,6 +59,8 @@ class Upstream:
             return response
         for word in ("from", self.name):
             await response.write(f'data: {{"choices": [{{"delta": {{"content": "{word}"}}}}]}}\n\n'.encode())
+            if self.behaviour == "stall":
+                await asyncio.sleep(30)
             if self.behaviour == "cut":
                 await asyncio.sleep(0.05)
                 assert request.transport is not None

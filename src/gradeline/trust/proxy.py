@@ -38,7 +38,7 @@ from gradeline.trust.router import draw_choice
 HEADER = "x-gradeline-route"
 _FORWARDED = ("accept", "idempotency-key", "traceparent", "tracestate", "x-request-id")
 """Headers of a client that are passed on; its Authorization never is."""
-_RETURNED = ("content-type", "retry-after", "x-request-id")
+_RETURNED = ("content-type", "content-encoding", "retry-after", "x-request-id")
 _TAIL = 65_536
 """Bytes kept of the end of a stream, which has its usage."""
 _MAX_LOGGED = 2_000_000
@@ -167,6 +167,7 @@ class RouteProxy:
         choice = self._choose(request, body)
         calls: list[AnsweredCall] = []
         served: str | None = None
+        name = choice.arm
         try:
             for name in dict.fromkeys((choice.arm, self._route.baseline.name)):
                 last = name == self._route.baseline.name
@@ -178,7 +179,7 @@ class RouteProxy:
                     return found.answer or _fault(502, "the model could not be reached", "upstream_error")
             raise AssertionError("the baseline is always the last")
         except asyncio.CancelledError:
-            calls.append(AnsweredCall(choice.arm, error="client_gone"))
+            calls.append(AnsweredCall(name, error="client_gone"))
             raise
         finally:
             self._log.add(AnsweredRequest(choice, served, tuple(calls), (monotonic() - started) * 1000))
@@ -247,9 +248,9 @@ class RouteProxy:
         """Call one arm; the answer that the client got, or what failed."""
         stream = body.get("stream") is True
         try:
+            if stream:
+                return await self._streamed(request, arm, body, choice, calls, last=last)
             async with asyncio.timeout(self._route.timeout):
-                if stream:
-                    return await self._streamed(request, arm, body, choice, calls, last=last)
                 return await self._whole(request, arm, body, choice, calls, last=last)
         except AttemptError as error:
             failed = _FailedCall(AnsweredCall(arm.entry.name, error.status, error.type))
@@ -310,22 +311,21 @@ class RouteProxy:
         *,
         last: bool,
     ) -> web.StreamResponse:
-        response, piece = await self._first_piece(request, arm, body, None if last else self._route.first_byte_timeout)
+        limit = self._route.timeout if last else min(self._route.timeout, self._route.first_byte_timeout)
+        response, piece = await self._first_piece(request, arm, body, limit)
         try:
             if not piece:
                 raise AttemptError("bad_response", "the stream is empty")
             self._failures.pop(arm.entry.name, None)
-            answer = web.StreamResponse(
-                status=response.status, headers=_returned(response) | _route_header(choice, arm)
-            )
-            await answer.prepare(request)
+            headers = _returned(response) | _route_header(choice, arm)
+            answer = web.StreamResponse(status=response.status, headers=headers)
             calls.append(await self._pass_on(request, arm, response, answer, piece))
             return answer
         finally:
             response.close()
 
     async def _first_piece(
-        self, request: web.Request, arm: _Arm, body: dict[str, Any], limit: float | None
+        self, request: web.Request, arm: _Arm, body: dict[str, Any], limit: float
     ) -> tuple[aiohttp.ClientResponse, bytes]:
         async with asyncio.timeout(limit):
             response = await self._open(request, arm, body)
@@ -346,20 +346,22 @@ class RouteProxy:
         """Pass the rest of a stream on; after its first byte there is no way back to the baseline."""
         tail, error = bytearray(), None
         try:
-            while piece:
-                await answer.write(_hidden(piece, arm.key))
-                tail += piece
-                if len(tail) > 2 * _TAIL:
-                    del tail[:-_TAIL]
-                piece = await _next_piece(response)
-            await answer.write_eof()
-        except AttemptError as failure:
-            error = failure.type
+            async with asyncio.timeout(self._route.timeout):
+                await answer.prepare(request)
+                while piece:
+                    await answer.write(_hidden(piece, arm.key))
+                    tail += piece
+                    if len(tail) > 2 * _TAIL:
+                        del tail[:-_TAIL]
+                    piece = await _next_piece(response)
+                await answer.write_eof()
+        except ConnectionError:
+            error = "client_gone"
+        except (AttemptError, TimeoutError) as failure:
+            error = failure.type if isinstance(failure, AttemptError) else "timeout"
             self._count_failure(arm.entry.name)
             if request.transport is not None:
                 request.transport.close()  # the client must not take the end for a complete answer
-        except ConnectionError:
-            error = "client_gone"
         return AnsweredCall(arm.entry.name, response.status, error, bytes(tail), stream=True)
 
     def _count_failure(self, arm: str) -> None:

@@ -95,11 +95,16 @@ def arm_quality(arm: str, found: ArmResults) -> ArmQuality:
         by_family[result.family].append(result)
     rates, gate = (None, _no_judge(arm, found)) if not found.judged else _rates(arm, found)
     families = {
-        family: _family_evidence(results, rates, judged=found.judged).times(found.weight)
+        family: _family_evidence(results, rates, judged=found.judged).times(found.weight * _independent(results))
         for family, results in by_family.items()
         if gate.passed
     }
     return ArmQuality(families, rates, gate)
+
+
+def _independent(results: Sequence[ArmResult]) -> float:
+    """The share of results that are independent: repeats of a case count as one."""
+    return len({one.case for one in results}) / len(results)
 
 
 def plan_split(
@@ -159,8 +164,7 @@ def in_first_half(case: str, seed: int = 0) -> bool:
 class _Pair(NamedTuple):
     """One case with both answers: whether the candidate's is worse, by labels and by verdicts."""
 
-    family: str
-    arm: str
+    case: str
     label: bool | None
     verdict: bool | None
     probability: float
@@ -282,7 +286,7 @@ def _pairs(arms: Mapping[str, ArmResults], baseline: str, shares: Mapping[str, M
             label = _is_worse(other.label, one.label) if judged else _is_worse(other.verdict, one.verdict)
             # samples of the same seed have the same order of cases, so the rarer label decides
             probability = min(one.probability or 1.0, other.probability or 1.0)
-            pairs.append(_Pair(one.family, arm, label, _is_worse(other.verdict, one.verdict), probability))
+            pairs.append(_Pair(one.case, label, _is_worse(other.verdict, one.verdict), probability))
     return pairs
 
 
@@ -297,22 +301,27 @@ def _is_worse(baseline: bool | None, candidate: bool | None) -> bool | None:
 def _worse(pairs: Sequence[_Pair], judged: bool) -> _Worse | None:
     """None where too few pairs have labels for an estimate."""
     labelled = [one for one in pairs if one.label is not None]
-    if not judged:
-        return _Worse(float(sum(bool(one.label) for one in labelled)), len(labelled), len(labelled), len(labelled))
     both = [one for one in labelled if one.verdict is not None]
     rest = [float(one.verdict) for one in pairs if one.label is None and one.verdict is not None]
-    if len(labelled) < MIN_LABELS:
+    if judged and len(labelled) < MIN_LABELS:
         return None
-    if len(both) < MIN_LABELS or not rest:
-        return _Worse(float(sum(bool(one.label) for one in labelled)), len(labelled), len(labelled), len(labelled))
+    if not judged or len(both) < MIN_LABELS or not rest:
+        share = _cases_per_pair(labelled)
+        worse = sum(bool(one.label) for one in labelled)
+        return _Worse(worse * share, len(labelled) * share, len(labelled), len(labelled))
     found = corrected_mean(
         [float(bool(one.label)) for one in both],
         [float(bool(one.verdict)) for one in both],
         rest,
         [1.0 / one.probability for one in both],
     )
-    evidence = evidence_of(found.estimate, found.se, len(both) + len(rest), len(both))
+    evidence = evidence_of(found.estimate, found.se, len(both) + len(rest), len(both)).times(_cases_per_pair(both))
     return _Worse(evidence.passes, evidence.n, len(both), len(both) + len(rest))
+
+
+def _cases_per_pair(pairs: Sequence[_Pair]) -> float:
+    """Repeats of a case count as one."""
+    return len({one.case for one in pairs}) / len(pairs) if pairs else 1.0
 
 
 def _judged(arms: Mapping[str, ArmResults]) -> bool:
