@@ -203,11 +203,8 @@ def _print(
             out.print(safe_text(single_line(line), most=1000))
     best = found.best
     if best is not None:
-        but = (
-            ""
-            if any(one.grader == best and one.state == "calibrated" for one in found.calibrations)
-            else "; yet it failed too"
-        )
+        states = {one.grader: one.state for one in found.calibrations}
+        but = "" if states[best] == "calibrated" else "; yet it failed too"
         out.print(safe_text(single_line(f"Of these judges, {best} agrees most with the labels{but}."), "bold"))
     for key in found.without_labels:
         out.print(safe_text(f"{key}: no labels; gradeline label {run.id} --grader {key} --sample 100"))
