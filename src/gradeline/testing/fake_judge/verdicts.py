@@ -171,6 +171,8 @@ def _unknown(text: str, outer: list[_Fence], known: list[ShownAnswer]) -> list[S
         if not _OWN_FENCE.match(fence.label) or any(fence.start <= one.start < fence.end for one in known):
             continue
         inner = text[fence.inner_start : fence.inner_end].strip()
+        if _MARK.search(inner):
+            continue  # it repeats the mark of a known answer, such as an agent that echoes its input
         found.append(ShownAnswer("", Truth(), inner, fence.inner_start, fence.inner_end, fence.label))
     return found
 
