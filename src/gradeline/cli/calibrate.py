@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gradeline.model.learned_judging import PanelWeights
     from gradeline.model.probe import ProbeFinding
     from gradeline.trust.reference_methods import ReferenceMethodName
-    from gradeline.trust.run_calibration import RunCalibration
+    from gradeline.trust.run_calibration import CalibratedRun
 
 _METHODS = ("exact", "inclusion", "embedding")
 _TWO = 2
@@ -175,7 +175,7 @@ def _data(found: Calibration) -> dict[str, Any]:
     return data | {"labels_saved": found.labels_saved, "conclusive": found.conclusive}
 
 
-def _print_json(run: Run, found: RunCalibration, probes: Mapping[str, Sequence[ProbeFinding]]) -> None:
+def _print_json(run: Run, found: CalibratedRun, probes: Mapping[str, Sequence[ProbeFinding]]) -> None:
     from msgspec import to_builtins
 
     data = {
@@ -189,9 +189,7 @@ def _print_json(run: Run, found: RunCalibration, probes: Mapping[str, Sequence[P
     click.echo(json.dumps(data, ensure_ascii=False))
 
 
-def _print(
-    settings: CliSettings, run: Run, found: RunCalibration, probes: Mapping[str, Sequence[ProbeFinding]]
-) -> None:
+def _print(settings: CliSettings, run: Run, found: CalibratedRun, probes: Mapping[str, Sequence[ProbeFinding]]) -> None:
     from gradeline.engine.judge_probes import probes_in_words
 
     out = console(settings)

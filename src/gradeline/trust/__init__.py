@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from gradeline.trust.off_policy import LoggedReward, PolicyValue, evaluate_policy
     from gradeline.trust.policy import ArmEvidence, PolicyRules
     from gradeline.trust.router import JudgeRates, RouteJudge, Router
-    from gradeline.trust.run_calibration import RunCalibration, calibrate_run
+    from gradeline.trust.run_calibration import CalibratedRun, calibrate_run
 
 __all__ = [
     "ArmEvidence",
+    "CalibratedRun",
     "JudgeCandidate",
     "JudgeRates",
     "LabelImport",
@@ -38,7 +39,6 @@ __all__ = [
     "RouteChoice",
     "RouteJudge",
     "Router",
-    "RunCalibration",
     "best_judge",
     "calibrate_run",
     "draw_sample",
@@ -51,6 +51,7 @@ __all__ = [
 
 _HOMES = {
     "ArmEvidence": "gradeline.trust.policy",
+    "CalibratedRun": "gradeline.trust.run_calibration",
     "JudgeCandidate": "gradeline.trust.calibration",
     "JudgeRates": "gradeline.trust.router",
     "LabelImport": "gradeline.trust.label_import",
@@ -64,7 +65,6 @@ _HOMES = {
     "RouteChoice": "gradeline.model.route",
     "RouteJudge": "gradeline.trust.router",
     "Router": "gradeline.trust.router",
-    "RunCalibration": "gradeline.trust.run_calibration",
     "best_judge": "gradeline.trust.calibration",
     "calibrate_run": "gradeline.trust.run_calibration",
     "draw_sample": "gradeline.trust.label_samples",

@@ -24,7 +24,7 @@ from gradeline.trust.learning import learn_from_labels, with_learned
 from gradeline.trust.reference_methods import ReferenceMethodName, reference_method
 
 
-class RunCalibration(NamedTuple):
+class CalibratedRun(NamedTuple):
     """The calibrations of the judges of a run."""
 
     calibrations: list[Calibration]
@@ -58,7 +58,7 @@ def calibrate_run(
     against: ReferenceMethodName | None = None,
     positive: Sequence[str] = (),
     progress: Progress = lambda _: None,
-) -> RunCalibration:
+) -> CalibratedRun:
     """Measure the judges of a run against labels, and store the results.
 
     All graders with a judge are measured, or those that are named; by labels of their own question, or of the one that
@@ -79,7 +79,7 @@ def calibrate_run(
         found.append(with_learned(measured, learned))
     for one in found:
         store_calibration(storage, one)
-    return RunCalibration(found, [key for key in keys if key not in read])
+    return CalibratedRun(found, [key for key in keys if key not in read])
 
 
 def _read_labels(
