@@ -283,6 +283,7 @@ def test_labels_show_the_preference_and_the_influence_of_the_length(folder: Path
     ]
     write(folder / "labels.jsonl", labels)
     assert gradeline(folder, "label", source, "--import", "labels.jsonl").returncode == 0
+    gradeline(folder, "regrade", source, "--grader", "quality")  # the same answers count once
     length, preference = probe(folder, "--probe", "length,self-preference")["findings"]
     assert preference["verdict"] == "flagged"
     assert preference["details"] == {"own": CASES // 2, "others": CASES // 2}

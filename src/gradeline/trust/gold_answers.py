@@ -57,7 +57,11 @@ def known_verdicts(
 
     ``own_verdict`` gives the verdict on a case of a run that the probe has judged itself; others come from the store.
     """
-    return [one for run in _runs(storage, judge) for one in _labelled(storage, run, judge, own_verdict)]
+    found: dict[ResponseKey, KnownVerdict] = {}
+    for run in _runs(storage, judge):
+        for key, one in _labelled(storage, run, judge, own_verdict):
+            found.setdefault(key, one)
+    return list(found.values())
 
 
 def gold_answers(storage: Storage, judge: JudgeIdentity, labelled: Iterable[KnownVerdict]) -> GoldAnswers:
@@ -65,7 +69,11 @@ def gold_answers(storage: Storage, judge: JudgeIdentity, labelled: Iterable[Know
     known = [(one.verdict, one.truth, one.family) for one in labelled if one.family is not None]
     gold = LABELS
     if not known:
-        known = [one for run in _runs(storage, judge) for one in _checked(storage, run, judge)]
+        checked: dict[ResponseKey, tuple[float, float, str]] = {}
+        for run in _runs(storage, judge):
+            for key, one in _checked(storage, run, judge):
+                checked.setdefault(key, one)
+        known = list(checked.values())
         gold = OTHER_GRADERS if known else LABELS
     return GoldAnswers([GoldAnswer(verdict, truth, who in judge.families) for verdict, truth, who in known], gold)
 
@@ -82,7 +90,9 @@ def _runs(storage: Storage, judge: JudgeIdentity) -> list[Run]:
 
 def _labelled(
     storage: Storage, run: Run, judge: JudgeIdentity, own_verdict: Callable[[str, str], JudgedAnswer]
-) -> Iterator[KnownVerdict]:
+) -> Iterator[tuple[ResponseKey, KnownVerdict]]:
+    """The labelled answers, by the response that they are: a regrade has those of the run that it regrades."""
+    answered = _answered_run(storage, run)
     same = run.graders[judge.grader].calibrated_as == judge.fingerprint
     for label in reference_labels(storage, run, judge.grader).labels:
         record = storage.get_record(ResponseKey(run.id, label.case, label.repeat)) if label.value is not None else None
@@ -98,20 +108,31 @@ def _labelled(
         producer = record.sample.metadata.get(PRODUCER)
         writer = family(producer) if isinstance(producer, str) and producer else _family_of(run)
         text = record.submissions.get(judge.grader) or record.response.text or ""
-        yield KnownVerdict(verdict, passed, label.value, writer, len(text))
+        key = ResponseKey(answered, label.case, label.repeat)
+        yield key, KnownVerdict(verdict, passed, label.value, writer, len(text))
 
 
-def _checked(storage: Storage, run: Run, judge: JudgeIdentity) -> Iterator[tuple[float, float, str]]:
-    """Verdicts of the judge, with the mean score of the graders without a model."""
+def _checked(
+    storage: Storage, run: Run, judge: JudgeIdentity
+) -> Iterator[tuple[ResponseKey, tuple[float, float, str]]]:
+    """Verdicts of the judge, with the mean score of the graders without a model and the family of the agent."""
     writer = _family_of(run)
     plain = [key for key, grader in run.graders.items() if not grader.judges]
     if writer is None or not plain or run.graders[judge.grader].calibrated_as != judge.fingerprint:
         return
+    answered = _answered_run(storage, run)
     for one in storage.measures(run.id):
         grade = one.grades.get(judge.grader)
         truth = _mean(measure.score for key in plain if (measure := one.grades.get(key)) is not None)
         if grade is not None and grade.score is not None and truth is not None:
-            yield grade.score, truth, writer
+            yield ResponseKey(answered, one.case, one.repeat), (grade.score, truth, writer)
+
+
+def _answered_run(storage: Storage, run: Run) -> str:
+    """The run that has the responses: of a regrade the one that it regrades."""
+    while run.parent is not None and (parent := storage.get_run(run.parent)) is not None:
+        run = parent
+    return run.id
 
 
 def _mean(scores: Iterable[float | None]) -> float | None:
