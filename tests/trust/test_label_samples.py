@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from labelled_runs import judged_run
 
+import gradeline.trust
 from gradeline.errors import UNSURE, ConfigError
 from gradeline.model import ErrorInfo, Fault, Grade, GradeKey, Outcome, Response, ResponseKey, Run, RunGrader, Sample
 from gradeline.model.label import HumanVerdict
@@ -199,3 +201,9 @@ def test_the_status_shows_agreement_and_what_is_left(store: SharedStorage) -> No
     after = label_status(store, run, "quality")
     assert (after.unresolved, after.disagreements[0].resolved) == (0, True)
     assert {one.case: one.passed for one in reference_labels(store, run, "quality").labels}[third.case] is True
+
+
+def test_no_public_name_is_that_of_a_module() -> None:
+    """Importing the module would replace the name."""
+    folder = Path(gradeline.trust.__file__).parent
+    assert {path.stem for path in folder.glob("*.py")} & set(gradeline.trust.__all__) == set()

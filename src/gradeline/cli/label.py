@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gradeline.model.label import SamplingMethod
     from gradeline.stats.intervals import Interval
     from gradeline.trust.label_samples import LabelSample
-    from gradeline.trust.label_status import LabelStatus, RaterPair
     from gradeline.trust.labelling import Labelling
+    from gradeline.trust.labelling_status import LabelStatus, RaterPair
 
 _MODES = ("--status", "--export", "--import", "--template", "--adjudicate")
 _RATERS = (TableColumn("rater", key=True), *(TableColumn(title, right=True) for title in ("labels", "adjudications")))
@@ -250,7 +250,7 @@ def _disputed(storage: Storage, asked: _Question) -> list[LabelItem]:
     """The results whose raters disagree, and that no one has adjudicated."""
     from gradeline.cli.label_terminal import LabelItem, adjudication_notes
     from gradeline.store.labels import fresh_labels
-    from gradeline.trust.label_status import label_status
+    from gradeline.trust.labelling_status import label_status
 
     rows = fresh_labels(storage, asked.run, asked.name).labels
     decided = {(row.case, row.repeat) for row in rows if row.role == "adjudicator"}
@@ -329,7 +329,7 @@ def _report_written(settings: CliSettings, output: Path, number: int, noun: str)
 
 def _show_status(settings: CliSettings, storage: Storage, asked: _Question) -> None:
     from gradeline.trust.label_import import number_of_labels, questions_of
-    from gradeline.trust.label_status import label_status
+    from gradeline.trust.labelling_status import label_status
 
     known = questions_of(storage, asked.run)
     questions = [asked.given] if asked.given is not None else known or [name for name in [asked.default] if name]

@@ -21,9 +21,9 @@ from gradeline.store.labels import fresh_labels, insert_label, withdraw_label
 from gradeline.store.queries import run_exists
 from gradeline.trust.label_import import questions_of
 from gradeline.trust.label_samples import LabelSample, draw_sample, samples_of
-from gradeline.trust.label_status import LabelStatus, label_status
 from gradeline.trust.label_view import rubric_text, shown_texts
 from gradeline.trust.labelling import is_label_name, label_of
+from gradeline.trust.labelling_status import LabelStatus, label_status
 
 
 class DrawnSample(Struct, frozen=True, kw_only=True):

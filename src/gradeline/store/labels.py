@@ -29,6 +29,7 @@ from gradeline.model.run import Run
 from gradeline.model.sample import Sample
 from gradeline.store.database import Database, Dialect, Row, SharedStorage, Transaction, migrate, parts_of
 from gradeline.store.leases import Query
+from gradeline.store.queries import insert_rows
 from gradeline.store.sql_storage import response_chain
 
 PART = "labels"
@@ -48,6 +49,8 @@ _WITHDRAW = f"INSERT INTO labels ({', '.join(_SLOT)}, at, withdrawn) VALUES (?, 
 _DRAW = "sample, question, place, case_key, repeat, method, seed, probability, stratum, stratum_size, population, at"
 _SELECT_DRAWS = f"SELECT {_DRAW} FROM label_draws WHERE run = ?"  # noqa: S608 - constants
 _CASES_AT_ONCE = 500
+_ROWS_AT_ONCE = 200
+"""Rows of one statement."""
 _DRAW_UPDATES = ("probability", "stratum", "stratum_size", "population")
 
 
@@ -208,15 +211,21 @@ def last_label_number(read: Query, runs: Sequence[str]) -> int:
     return int(number)
 
 
-def put_draws(transaction: Transaction, run: str, draws: Iterable[LabelDraw]) -> None:
+def insert_labels(transaction: Transaction, run: str, labels: Iterable[LabelRow]) -> None:
+    """Store many labels in their order; see `insert_label`."""
+    insert_rows(transaction, "labels", f"run, {_WRITTEN}, withdrawn", ((run, *label[:-1], 0) for label in labels))
+
+
+def put_draws(transaction: Transaction, run: str, draws: Sequence[LabelDraw]) -> None:
     """Store the results of a sample. Results that it already has keep their place and get the new probability."""
-    for draw in draws:
+    row = f"({', '.join('?' * 13)})"
+    changes = ", ".join(f"{name} = excluded.{name}" for name in _DRAW_UPDATES)
+    for start in range(0, len(draws), _ROWS_AT_ONCE):
+        batch = draws[start : start + _ROWS_AT_ONCE]
         transaction.run(
-            f"INSERT INTO label_draws (run, {_DRAW}) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - constants
-            " ON CONFLICT (run, sample, case_key, repeat) DO UPDATE SET "
-            + ", ".join(f"{name} = excluded.{name}" for name in _DRAW_UPDATES),
-            run,
-            *draw,
+            f"INSERT INTO label_draws (run, {_DRAW}) VALUES {', '.join([row] * len(batch))}"  # noqa: S608 - constants
+            f" ON CONFLICT (run, sample, case_key, repeat) DO UPDATE SET {changes}",
+            *(value for draw in batch for value in (run, *draw)),
         )
 
 

@@ -29,7 +29,7 @@ from gradeline.store.labels import (
     create_label_tables,
     draws_of_cases,
     has_label_tables,
-    insert_label,
+    insert_labels,
     labels_of_cases,
     put_draws,
 )
@@ -321,10 +321,8 @@ def put_case_extras(transaction: Transaction, run: str, cases: Sequence[CaseRows
         transaction, "samples", "run, case_key, position, sample", (row for one in cases for row in one.samples)
     )
     insert_rows(transaction, "clusters", "run, case_key, cluster", (row for one in cases for row in one.clusters))
-    for one in cases:
-        for label in one.labels:
-            insert_label(transaction, run, label)
-        put_draws(transaction, run, one.draws)
+    insert_labels(transaction, run, (label for one in cases for label in one.labels))
+    put_draws(transaction, run, [draw for one in cases for draw in one.draws])
 
 
 def put_cases(storage: SharedStorage, run: str, lines: Iterable[str]) -> None:

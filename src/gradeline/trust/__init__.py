@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gradeline.trust.label_files import export_labels
     from gradeline.trust.label_import import LabelImport, import_labels
     from gradeline.trust.label_samples import LabelSample, draw_sample
-    from gradeline.trust.label_status import LabelStatus, label_status
+    from gradeline.trust.labelling_status import LabelStatus, label_status
     from gradeline.trust.off_policy import LoggedReward, PolicyValue, evaluate_policy
     from gradeline.trust.policy import ArmEvidence, PolicyRules
     from gradeline.trust.router import JudgeRates, RouteJudge, Router
@@ -56,7 +56,7 @@ _HOMES = {
     "JudgeRates": "gradeline.trust.router",
     "LabelImport": "gradeline.trust.label_import",
     "LabelSample": "gradeline.trust.label_samples",
-    "LabelStatus": "gradeline.trust.label_status",
+    "LabelStatus": "gradeline.trust.labelling_status",
     "LoggedReward": "gradeline.trust.off_policy",
     "PolicyRules": "gradeline.trust.policy",
     "PolicyValue": "gradeline.trust.off_policy",
@@ -71,7 +71,7 @@ _HOMES = {
     "evaluate_policy": "gradeline.trust.off_policy",
     "export_labels": "gradeline.trust.label_files",
     "import_labels": "gradeline.trust.label_import",
-    "label_status": "gradeline.trust.label_status",
+    "label_status": "gradeline.trust.labelling_status",
     "reference_labels": "gradeline.store.labels",
 }
 

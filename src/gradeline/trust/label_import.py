@@ -20,7 +20,7 @@ from gradeline.store.labels import (
     create_label_tables,
     fresh_labels,
     has_label_tables,
-    insert_label,
+    insert_labels,
     labels_of_run_and_parents,
     questions_of_run,
 )
@@ -342,8 +342,7 @@ def _store(storage: Storage, run: Run, rows: Sequence[LabelRow]) -> None:
     create_label_tables(database)
 
     def work(transaction: Transaction) -> None:
-        for row in rows:
-            insert_label(transaction, run.id, row)
+        insert_labels(transaction, run.id, rows)
 
     database.transact(work)
 
