@@ -7,13 +7,17 @@ size is in `tests/simulation/panels.py`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from math import ceil
+from pathlib import Path
 
 import pytest
 
-from simulation import panels
-from simulation.measured import monte_carlo_error
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "simulation"))
+
+import panels
+from measured import monte_carlo_error
 
 DRAWS = 8
 

@@ -14,7 +14,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-MODULES = ("intervals", "decisions", "clusters", "early", "ledger", "many", "corrected", "probes", "drift", "routing")
+MODULES = (
+    "intervals",
+    "decisions",
+    "clusters",
+    "early",
+    "ledger",
+    "many",
+    "corrected",
+    "probes",
+    "drift",
+    "routing",
+    "panels",
+)
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "statistics.md"
 
 

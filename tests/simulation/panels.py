@@ -17,13 +17,14 @@ from random import Random
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from measured import Row, at_least, at_most
+
 from gradeline.judges.selective import Confidence, selective_threshold
 from gradeline.judges.weighting import panel_probability
 from gradeline.model.learned_judging import PanelWeights
 from gradeline.trust.panel_weights import PanelVotes, learn
 from gradeline.trust.selective import LabelledVerdict
 from gradeline.trust.selective import learn as learn_confidences
-from simulation.measured import Row, at_least, at_most
 
 DATA = Path(os.environ.get("GRADELINE_SHARED_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 STRONGEST = "GPT-4"
@@ -246,6 +247,8 @@ def figures(full: bool) -> list[Row]:
     for target, result in selective_panel(five, half, draws, 4).items():
         name = f"LLMBar, five families, agreement {target:g} by {half} labels: broken promises"
         rows.append(at_most(name, result.broken, 0.13))
-        if half >= 200:
-            rows.append(at_least("  share decided", result.share, TARGETS[target]))
+        rows.append(at_least("  share decided", result.share, TARGETS[target] if half >= 200 else 0.0))
+    guessing = [six.only([judge]) for judge in ("ChatGPT", "Falcon", "LLaMA2")]
+    decided = max(result.share for judge in guessing for result in selective_judge(judge, half, draws, 5).values())
+    rows.append(at_most("LLMBar, three judges that guess: share decided", decided, 0.0))
     return rows
