@@ -79,3 +79,15 @@ def test_useless_judges_are_rarely_said_to_save_labels() -> None:
         assert found is not None
         saving += not found.sentence.startswith("This judge saves no labels")
     assert saving <= 8
+
+
+def test_a_sample_by_verdict_is_compared_with_labels_drawn_at_random() -> None:
+    """Of 1,000 results the judge fails 100; half of the labels are of these."""
+    labelled = items(49, 1, 5, 45)
+    weights = [18.0 if one.verdict else 2.0 for one in labelled]
+    mean = sum(weights) / len(weights)
+    found = judge_value(labelled, [weight / mean for weight in weights], [1.0] * 850 + [0.0] * 50)
+    assert found is not None
+    assert found.correlation > 0.75
+    assert found.labels_saved > 20
+    assert found.sentence.startswith("This judge saves about ")

@@ -8,6 +8,7 @@ from math import atanh, sqrt, tanh
 from gradeline.model.calibration import JudgeValue
 from gradeline.stats import Confusion, clopper_pearson, corrected_mean
 from gradeline.stats.distributions import normal_quantile
+from gradeline.stats.intervals import effective_interval
 from gradeline.trust.label_and_verdict import LabelAndVerdict, agreement_table
 
 MIN_LABELS_FOR_VALUE = 10
@@ -45,14 +46,15 @@ def judge_value(
         share = 1.0
     else:
         with_judge = corrected_mean(labels, verdicts, unlabelled, weights).interval
-        without = corrected_mean(labels, [0.0] * count, [0.0] * len(unlabelled), weights).interval
+        rate = table.positives / table.n
+        without = effective_interval(rate, rate * (1.0 - rate) / count, count, count)  # drawn at random
         ratio = min(1.0, (with_judge.high - with_judge.low) / (without.high - without.low))
         share = len(unlabelled) / (count + len(unlabelled))
     saved = count * (1.0 / ratio**2 - 1.0)
-    low = min(saved, count * (1.0 / (1.0 - least * least * share) - 1.0))
+    low = count * (1.0 / (1.0 - least * least * share) - 1.0)
     return JudgeValue(
         labels_saved=saved,
-        labels_saved_low=low,
+        labels_saved_low=min(saved, low),
         width_ratio=ratio,
         correlation=correlation,
         projected=projected,
@@ -86,8 +88,10 @@ def _least(correlation: float, count: int) -> float:
 def _sentence(count: int, saved: float, low: float, correlation: float, *, projected: bool) -> str:
     where = " in a run with many more results" if projected else ""
     worth = f"{count:,} labels with it are worth about {count + saved:,.0f} without it{where}"
-    sure = f"at least {count + low:,.0f}, 95 % sure"
+    sure = f"at least {count + min(saved, low):,.0f}, 95 % sure"
     if low < NOTHING * count:
         why = f"its verdicts hardly follow them (correlation {correlation:.2f})"
         return f"This judge saves no labels: {why}; {worth} ({sure})."
+    if saved < NOTHING * count:
+        return f"This judge saves hardly any labels of this run, although it follows them: {worth}."
     return f"This judge saves about {saved:,.0f} labels: {worth} ({sure})."
