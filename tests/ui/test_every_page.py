@@ -63,6 +63,7 @@ def _paths(first: str, second: str, cases: list[str]) -> dict[str, str]:
         "result": f"/runs/{second}?row={cases[0]}~0",
         "difference": f"/runs/{second}?row={cases[0]}~0&diff=on",
         "history": f"/runs/{second}?row={cases[0]}~0&tab=history",
+        "samples": f"/runs/{second}/label",
         "choose-two": "/compare",
         "comparison": f"/compare?{both}",
         "compared-case": f"/compare?{both}&row={cases[0]}",

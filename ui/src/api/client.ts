@@ -3,8 +3,10 @@ import { apiUrl, request, requestText, type Query } from "./request.ts";
 import { session } from "./session.ts";
 import type {
   BaselinePage,
+  BlindLabel,
   CaseHistory,
   Comparison,
+  DrawnSample,
   Evaluation,
   EvaluationPage,
   Grader,
@@ -13,15 +15,19 @@ import type {
   GraderCollection,
   Histograms,
   Label,
+  LabelAgreement,
   NamedBaseline,
   NewEvaluation,
   NewLabel,
+  NewSample,
   PreviewGrader,
   PreviewInput,
   ResultDetail,
   ResultLabels,
   ResultPage,
   RunStorage,
+  SampleItem,
+  SampleList,
   Score,
   Secret,
   SecretBody,
@@ -170,6 +176,24 @@ export const labelApi = {
   remove: (run: string, result: string, grader: string) =>
     request<void>("DELETE", `${labelsPath(run, result)}/${encode(grader)}`),
 };
+
+export const sampleApi = {
+  all: (run: string, signal?: AbortSignal) => get<SampleList>(samplesPath(run), {}, signal),
+  draw: (run: string, body: NewSample) => request<DrawnSample>("POST", samplesPath(run), { body }),
+  /** The result at a place; null: the first one without a label of the user. */
+  item: (run: string, sample: string, place: number | null, signal?: AbortSignal) =>
+    get<SampleItem>(`${samplesPath(run)}/${encode(sample)}/${place === null ? "next" : `items/${place}`}`, {}, signal),
+  put: (run: string, sample: string, place: number, body: BlindLabel) =>
+    request<SampleItem>("PUT", `${samplesPath(run)}/${encode(sample)}/items/${place}`, { body }),
+  remove: (run: string, sample: string, place: number) =>
+    request<SampleItem>("DELETE", `${samplesPath(run)}/${encode(sample)}/items/${place}`),
+  agreement: (run: string, signal?: AbortSignal) =>
+    get<LabelAgreement>(`evaluations/${encode(run)}/label-agreement`, {}, signal),
+};
+
+function samplesPath(run: string): string {
+  return `evaluations/${encode(run)}/label-samples`;
+}
 
 function labelsPath(run: string, result: string): string {
   return `evaluations/${encode(run)}/results/${encode(result)}/labels`;

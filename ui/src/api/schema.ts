@@ -234,6 +234,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/evaluations/{evaluation_id}/calibration": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Calibration
+         * @description Get the state of each judge of an evaluation: uncalibrated, calibrated, failed, expired or drifted, and why.
+         *
+         *     Requires a key of scope `read`.
+         */
+        get: operations["get_calibration"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/evaluations/{evaluation_id}/cancel": {
         parameters: {
             query?: never;
@@ -326,6 +348,137 @@ export interface paths {
          *     Requires a key of scope `read`.
          */
         get: operations["get_histograms"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/evaluations/{evaluation_id}/label-agreement": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Label Agreement
+         * @description Get the raters of an evaluation by question, how well they agree, and the results on which they do not.
+         *
+         *     Requires a key of scope `read`.
+         */
+        get: operations["get_label_agreement"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/evaluations/{evaluation_id}/label-samples": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Label Samples
+         * @description List the samples of an evaluation, and how many of their results are labelled.
+         *
+         *     Requires a key of scope `read`.
+         */
+        get: operations["list_label_samples"];
+        put?: never;
+        /**
+         * Draw Label Sample
+         * @description Draw a sample of the results of an ended evaluation for labelling, or read or extend an earlier one.
+         *
+         *     The same seed draws the same results for everyone; a larger sample contains the smaller one. The probabilities of
+         *     drawing are stored with the labels, for rates that are corrected by them. No grade is in the response.
+         *
+         *     Requires a key of scope `label`.
+         */
+        post: operations["draw_label_sample"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/evaluations/{evaluation_id}/label-samples/{sample_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Label Sample
+         * @description Get a sample with its results, in the order in which they are labelled.
+         *
+         *     Requires a key of scope `read`.
+         */
+        get: operations["get_label_sample"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/evaluations/{evaluation_id}/label-samples/{sample_id}/items/{place}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Item
+         * @description Get the result at a place of a sample, without any grade, and your label of it.
+         *
+         *     Requires a key of scope `read`.
+         */
+        get: operations["get_item"];
+        /**
+         * Put Item Label
+         * @description Label the result at a place of a sample, or change your label of it. Each key has its own label.
+         *
+         *     Requires a key of scope `label`.
+         */
+        put: operations["put_item_label"];
+        post?: never;
+        /**
+         * Delete Item Label
+         * @description Withdraw your label of the result at a place of a sample; the history keeps it.
+         *
+         *     Requires a key of scope `label`.
+         */
+        delete: operations["delete_item_label"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/evaluations/{evaluation_id}/label-samples/{sample_id}/next": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get Next Item
+         * @description Get the first result of a sample that you have not labelled, without any grade; if there is none, the first.
+         *
+         *     Requires a key of scope `read`.
+         */
+        get: operations["get_next_item"];
         put?: never;
         post?: never;
         delete?: never;
@@ -482,10 +635,10 @@ export interface paths {
         get?: never;
         /**
          * Put Label
-         * @description Label the grade of a result, or change its label.
+         * @description Label the grade of a result, or change your label of it. Each key has its own label.
          *
-         *     The label does not change any score, summary or verdict of the evaluation. It is stored with the grade, the
-         *     fingerprint of the grader, and digests of the case and the response.
+         *     The label does not change any score. It counts in the rates corrected by labels, next to those by the scores. It is
+         *     stored with the grade, the fingerprint of the grader, and digests of the case and the response.
          *
          *     Requires a key of scope `label`.
          */
@@ -493,7 +646,7 @@ export interface paths {
         post?: never;
         /**
          * Delete Label
-         * @description Withdraw a label. The history of the result has the label and its withdrawal.
+         * @description Withdraw your label. The history of the result has the label and its withdrawal.
          *
          *     Requires a key of scope `label`.
          */
@@ -692,6 +845,31 @@ export interface paths {
          * @description Check that the service is alive; `/api/ready` also checks its store.
          */
         get: operations["get_health"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/judges": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List Judges
+         * @description List the judges that were calibrated, each with its latest calibration, the newest first.
+         *
+         *     A judge is a grader of a suite with one model and one prompt; a changed one is another judge. The state is that of
+         *     today: a calibration expires after 90 days.
+         *
+         *     Requires a key of scope `read`.
+         */
+        get: operations["list_judges"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1026,6 +1204,27 @@ export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
         /**
+         * Agreement
+         * @description A coefficient of agreement with its 95 % interval: 1 is perfect, 0 is chance.
+         */
+        Agreement: {
+            estimate: number;
+            high: number;
+            low: number;
+        };
+        /**
+         * AgreementTable
+         * @description Labels by the judge's verdict; weighted counts where labels were drawn with unequal probabilities.
+         */
+        AgreementTable: {
+            fn: number;
+            fp: number;
+            /** @default 0 */
+            missing?: number;
+            tn: number;
+            tp: number;
+        };
+        /**
          * AuditEntry
          * @description One entry of the audit log.
          */
@@ -1075,6 +1274,115 @@ export interface components {
             count: number;
             high: number;
             low: number;
+        };
+        /**
+         * BlindLabel
+         * @description A label; at least one of verdict, score and category is required.
+         */
+        BlindLabel: {
+            /**
+             * Category
+             * @description A category.
+             */
+            category?: string | null;
+            /**
+             * Comment
+             * @description A comment (default none).
+             * @default
+             */
+            comment?: string;
+            /**
+             * Score
+             * @description A score from 0 to 1.
+             */
+            score?: number | null;
+            /**
+             * Verdict
+             * @description Whether the response is good.
+             */
+            verdict?: ("pass" | "fail") | null;
+        };
+        /**
+         * BlindText
+         * @description A text of a result: its input, its expected value, the answer, or a conversation.
+         */
+        BlindText: {
+            text: string;
+            title: string;
+        };
+        /**
+         * Calibration
+         * @description A judge measured against labels (or a named method), with the state that followed.
+         *
+         *         The record is about one judge with one prompt: when any of them changes, it has expired. Weighted numbers are
+         *         those of the run's results, whatever the way in which labels were drawn.
+         */
+        Calibration: {
+            against?: string | null;
+            agreement?: number | null;
+            agreement_ci?: [
+                number,
+                number
+            ] | null;
+            at: string;
+            cost?: number | null;
+            cost_per_agreement?: number | null;
+            curve?: components["schemas"]["CurveSummary"] | null;
+            grader: string;
+            judge: string[];
+            judge_fingerprint: string;
+            kappa?: components["schemas"]["KappaEstimate"] | null;
+            kappa_lower?: number | null;
+            labels: number;
+            length_rule?: components["schemas"]["LengthRule"] | null;
+            /** @default 0 */
+            missing?: number;
+            missing_rate: number;
+            negatives: number;
+            /** @default [] */
+            notes?: string[];
+            panel?: components["schemas"]["PanelWeights"] | null;
+            positives: number;
+            /** @default  */
+            prompt_hash?: string;
+            question: string;
+            /** @default [] */
+            reasons?: string[];
+            /** @default 0 */
+            results?: number;
+            /** @default  */
+            rubric_version?: string;
+            run: string;
+            /** @enum {unknown} */
+            schema: 1;
+            selective?: components["schemas"]["LabelledConfidences"] | null;
+            sensitivity?: number | null;
+            sensitivity_ci?: [
+                number,
+                number
+            ] | null;
+            /** @default [] */
+            served?: string[];
+            specificity?: number | null;
+            specificity_ci?: [
+                number,
+                number
+            ] | null;
+            /** @default 0 */
+            stale?: number;
+            /** @enum {unknown} */
+            state: "calibrated" | "drifted" | "expired" | "failed" | "uncalibrated";
+            suite: string;
+            table: components["schemas"]["AgreementTable"];
+            /** @default [] */
+            tags?: components["schemas"]["TagAgreement"][];
+            /** @default 0 */
+            unknown_probability?: number;
+            /** @default 0 */
+            unresolved?: number;
+            value?: components["schemas"]["JudgeValue"] | null;
+            /** @default false */
+            weighted?: boolean;
         };
         /**
          * CaseChange
@@ -1128,6 +1436,51 @@ export interface components {
             reasons: string[];
         };
         /**
+         * CorrectedDifference
+         * @description The difference of two runs by a judge, and what people would say; ``refusal`` says why there is no estimate.
+         */
+        CorrectedDifference: {
+            estimate?: number | null;
+            high?: number | null;
+            judge: number | null;
+            /** @default 0 */
+            labels?: number;
+            lambda?: number | null;
+            low?: number | null;
+            /** @enum {unknown} */
+            measure: "mean_score" | "pass_rate";
+            method?: ("labels" | "ppi++" | "rogan_gladen") | null;
+            missing_labels?: number | null;
+            /** @default [] */
+            notes?: string[];
+            p_value?: number | null;
+            refusal?: string | null;
+            /** @default  */
+            sentence?: string;
+        };
+        /**
+         * CorrectedRate
+         * @description A rate or mean that a judge gave, and what people would say; without an estimate, ``refusal`` says why.
+         */
+        CorrectedRate: {
+            estimate?: number | null;
+            high?: number | null;
+            judge: number | null;
+            /** @default 0 */
+            labels?: number;
+            lambda?: number | null;
+            low?: number | null;
+            /** @enum {unknown} */
+            measure: "mean_score" | "pass_rate";
+            method?: ("labels" | "ppi++" | "rogan_gladen") | null;
+            missing_labels?: number | null;
+            /** @default [] */
+            notes?: string[];
+            refusal?: string | null;
+            /** @default  */
+            sentence?: string;
+        };
+        /**
          * Coverage
          * @description The share of results with a score.
          */
@@ -1135,6 +1488,15 @@ export interface components {
             scored: number;
             share: number | null;
             total: number;
+        };
+        /**
+         * CurveSummary
+         * @description How the judge's scores relate to the labels.
+         */
+        CurveSummary: {
+            bins: components["schemas"]["ScoreBin"][];
+            brier: number;
+            ece: number;
         };
         /**
          * Definition
@@ -1166,6 +1528,19 @@ export interface components {
             type?: string | null;
         };
         /**
+         * DisputedResult
+         * @description A result on which raters disagree.
+         */
+        DisputedResult: {
+            labels: {
+                [key: string]: string;
+            };
+            repeat: number;
+            resolved: boolean;
+            result_id: string;
+            test_case_id: string;
+        };
+        /**
          * Document
          * @description A text that the agent retrieved for its answer; ``score`` is its rank score, as the agent reported it.
          */
@@ -1174,6 +1549,31 @@ export interface components {
             score?: number | null;
             /** @default  */
             text?: string;
+        };
+        /**
+         * DrawnResult
+         * @description A result of a sample. How it was drawn is left out: it would show what the judge decided.
+         */
+        DrawnResult: {
+            labelled_by_you: boolean;
+            place: number;
+            repeat: number;
+            result_id: string;
+            test_case_id: string;
+        };
+        /**
+         * DrawnSample
+         * @description A sample of the results of a run, and how many of them are labelled.
+         */
+        DrawnSample: {
+            labelled: number;
+            labelled_by_you: number;
+            /** @enum {unknown} */
+            method: "disagreement" | "random" | "stratified" | "unsure";
+            question: string;
+            sample: string;
+            seed: number;
+            size: number;
         };
         /**
          * Drop
@@ -1326,7 +1726,19 @@ export interface components {
             average_scores: {
                 [key: string]: components["schemas"]["Figure"];
             };
+            /** @default {} */
+            calibration?: {
+                [key: string]: components["schemas"]["JudgeState"];
+            };
             clusters?: number | null;
+            /** @default {} */
+            corrected?: {
+                [key: string]: components["schemas"]["CorrectedRate"];
+            };
+            /** @default {} */
+            corrected_means?: {
+                [key: string]: components["schemas"]["CorrectedRate"];
+            };
             coverage: {
                 [key: string]: components["schemas"]["Coverage"];
             };
@@ -1354,6 +1766,14 @@ export interface components {
             p99_latency_ms: number | null;
             pass_rates: {
                 [key: string]: components["schemas"]["Figure"];
+            };
+            /** @default {} */
+            probes?: {
+                [key: string]: components["schemas"]["ProbeFinding"][];
+            };
+            /** @default {} */
+            selective?: {
+                [key: string]: components["schemas"]["SelectiveFinding"];
             };
             sentence: string;
             successful_responses: number;
@@ -1470,6 +1890,7 @@ export interface components {
             candidate: number | null;
             cases_to_decide: number | null;
             clusters?: number | null;
+            corrected?: components["schemas"]["CorrectedDifference"] | null;
             coverage: number | null;
             /** @enum {unknown} */
             decision: "better" | "not_worse" | "undecided" | "worse";
@@ -1543,6 +1964,57 @@ export interface components {
             imported: number;
         };
         /**
+         * JudgePage
+         * @description A page of judges that were calibrated, the latest calibration first.
+         */
+        JudgePage: {
+            count: number;
+            judges: components["schemas"]["JudgeReport"][];
+            next_cursor?: string | null;
+            total: number;
+        };
+        /**
+         * JudgeReport
+         * @description The state of a judge, why, and the calibration that it follows from; null if it was never calibrated.
+         */
+        JudgeReport: {
+            calibration: components["schemas"]["Calibration"] | null;
+            reason: string;
+            /** @enum {unknown} */
+            state: "calibrated" | "drifted" | "expired" | "failed" | "uncalibrated";
+        };
+        /**
+         * JudgeState
+         * @description Whether a grader's judge is calibrated, and why.
+         */
+        JudgeState: {
+            reason: string;
+            /** @enum {unknown} */
+            state: "calibrated" | "drifted" | "expired" | "failed" | "uncalibrated";
+        };
+        /**
+         * JudgeValue
+         * @description What the judge's verdicts add to the labels: the interval with both, next to that of the labels only.
+         */
+        JudgeValue: {
+            correlation: number;
+            labels_saved: number;
+            labels_saved_low: number;
+            /** @default false */
+            projected?: boolean;
+            sentence: string;
+            width_ratio: number;
+        };
+        /**
+         * KappaEstimate
+         * @description Cohen's kappa with its 95 % interval.
+         */
+        KappaEstimate: {
+            estimate: number;
+            high: number;
+            low: number;
+        };
+        /**
          * KeyScope
          * @description What a key may be used for: `RUN` and `LABEL` include `READ`, `ADMIN` includes all.
          * @enum {unknown}
@@ -1550,24 +2022,36 @@ export interface components {
         KeyScope: "admin" | "label" | "public" | "read" | "run";
         /**
          * Label
-         * @description The current human verdict on a grade, with the grade as it was at that time.
+         * @description A rater's current verdict on a result, with the grade as it was at that time.
          */
         Label: {
             author: string | null;
             case_digest: string;
-            grade_outcome: components["schemas"]["Outcome"];
+            category: string | null;
+            grade_outcome: components["schemas"]["Outcome"] | null;
             grade_score: number | null;
             grader_fingerprint: string;
             grader_id: string;
             labelled_at: string;
+            probability: number | null;
             reason: string;
             repeat: number;
             response_digest: string;
             result_id: string;
+            /** @enum {unknown} */
+            role: "adjudicator" | "rater";
+            sample: string | null;
             score: number | null;
             test_case_id: string;
-            /** @enum {unknown} */
-            verdict: "fail" | "pass";
+            verdict: ("fail" | "pass") | null;
+        };
+        /**
+         * LabelAgreement
+         * @description The agreement of the raters of a run, by question.
+         */
+        LabelAgreement: {
+            evaluation_id: string;
+            questions: components["schemas"]["QuestionLabels"][];
         };
         /**
          * LabelBody
@@ -1593,15 +2077,19 @@ export interface components {
         };
         /**
          * LabelChange
-         * @description One change of a label; without a verdict, its withdrawal.
+         * @description One change of a label, or its withdrawal.
          */
         LabelChange: {
             at: string;
             author: string | null;
+            category: string | null;
             grader_id: string;
             reason: string | null;
+            /** @enum {unknown} */
+            role: "adjudicator" | "rater";
             score: number | null;
             verdict: ("fail" | "pass") | null;
+            withdrawn: boolean;
         };
         /**
          * LabelPage
@@ -1612,6 +2100,18 @@ export interface components {
             labels: components["schemas"]["Label"][];
             next_cursor: string | null;
             total: number;
+        };
+        /**
+         * LabelledConfidences
+         * @description For each labelled result, how confident the judge was, and whether its verdict agreed with the label.
+         */
+        LabelledConfidences: {
+            agreed: boolean[];
+            confidences: number[];
+            /** @default false */
+            probabilities?: boolean;
+            /** @default [] */
+            weights?: number[];
         };
         /**
          * LabelledResult
@@ -1644,6 +2144,39 @@ export interface components {
             test_case_input: string;
             /** @default false */
             truncated?: boolean;
+        };
+        /**
+         * LengthRule
+         * @description The agreement of a rule that sees only lengths with the same labels.
+         */
+        LengthRule: {
+            agreement: number;
+            /** @enum {unknown} */
+            kind: "longer_passes" | "longer_wins";
+            labels: number;
+            threshold?: number | null;
+        };
+        /**
+         * MemberGain
+         * @description What one member adds to a panel, all figures on labels that the weights were not learned from.
+         */
+        MemberGain: {
+            agreement: number | null;
+            gain: number;
+            judge: string;
+            scored: number;
+        };
+        /**
+         * MemberScores
+         * @description How a panel's members usually score, and how their scores go together; learned without the labels' verdicts.
+         *
+         *         A missing score is estimated from those of the other members.
+         */
+        MemberScores: {
+            correlations: number[][];
+            deviations: number[];
+            means: number[];
+            results: number;
         };
         /**
          * Message
@@ -1772,6 +2305,32 @@ export interface components {
             type?: string | null;
         };
         /**
+         * NewSample
+         * @description A sample to draw.
+         */
+        NewSample: {
+            /**
+             * Method
+             * @description How to draw (default: stratified by verdict if one verdict is rare, else random).
+             */
+            method?: ("random" | "stratified" | "disagreement" | "unsure") | null;
+            /**
+             * N
+             * @description Least number of results (default 100, or those of the latest sample).
+             */
+            n?: number | null;
+            /**
+             * Question
+             * @description A grader, or another question (default: the only judge).
+             */
+            question?: string | null;
+            /**
+             * Seed
+             * @description Seed (default: the latest sample of the question, or 1).
+             */
+            seed?: number | null;
+        };
+        /**
          * NewTestCase
          * @description A test case to store.
          */
@@ -1851,6 +2410,45 @@ export interface components {
          */
         Outcome: "error" | "fail" | "not_applicable" | "pass" | "skipped";
         /**
+         * OwnLabel
+         * @description The caller's own label.
+         */
+        OwnLabel: {
+            at: string;
+            category: string | null;
+            comment: string;
+            score: number | null;
+            verdict: ("fail" | "pass") | null;
+        };
+        /**
+         * PanelModel
+         * @description A logistic model over the standardized scores of a panel's members.
+         */
+        PanelModel: {
+            coefficients: number[];
+            intercept: number;
+        };
+        /**
+         * PanelWeights
+         * @description The weights of a panel's members, learned from labels.
+         *
+         *         One model per fold of cases, each learned from the labels of all other folds: the score of a case never depends on
+         *         that case's own label.
+         */
+        PanelWeights: {
+            agreement: number;
+            confidences?: components["schemas"]["LabelledConfidences"] | null;
+            /** @default [] */
+            gains?: components["schemas"]["MemberGain"][];
+            labels: number;
+            members: string[];
+            models: components["schemas"]["PanelModel"][];
+            positives: number;
+            ridge: number;
+            scores: components["schemas"]["MemberScores"];
+            unweighted_agreement: number;
+        };
+        /**
          * PreviewRequest
          * @description The response to grade: a text, or a result of an evaluation.
          */
@@ -1874,6 +2472,54 @@ export interface components {
             input?: string | null;
             /** Result Id */
             result_id?: string | null;
+        };
+        /**
+         * ProbeFinding
+         * @description What one probe found, with the numbers that it is based on.
+         */
+        ProbeFinding: {
+            /** @default {} */
+            details?: {
+                [key: string]: number | string | null;
+            };
+            detectable?: number | null;
+            effect?: number | null;
+            /** @default  */
+            effect_name?: string;
+            interval?: [
+                number,
+                number
+            ] | null;
+            /** @default 0 */
+            missing?: number;
+            /** @default 0 */
+            n?: number;
+            named_effect?: number | null;
+            p?: number | null;
+            /** @default 0 */
+            planned?: number;
+            power?: number | null;
+            /** @enum {unknown} */
+            probe: "authority" | "format" | "injection" | "length" | "position" | "repeat" | "self_preference" | "verbosity";
+            reason?: string | null;
+            sentence: string;
+            test?: string | null;
+            /** @enum {unknown} */
+            verdict: "flagged" | "not_applicable" | "not_enough_data" | "not_flagged";
+        };
+        /**
+         * QuestionLabels
+         * @description The labels of one question, and how well the raters agree.
+         */
+        QuestionLabels: {
+            alpha: components["schemas"]["Agreement"] | null;
+            disagreements: components["schemas"]["DisputedResult"][];
+            pairs: components["schemas"]["RaterAgreement"][];
+            question: string;
+            raters: components["schemas"]["RaterCount"][];
+            results: number;
+            stale: number;
+            unresolved: number;
         };
         /**
          * RankedEvaluation
@@ -1913,6 +2559,28 @@ export interface components {
             primary: string[];
             sentence: string | null;
             warnings: string[];
+        };
+        /**
+         * RaterAgreement
+         * @description Two raters on the results that both have labelled.
+         */
+        RaterAgreement: {
+            authors: [
+                string | null,
+                string | null
+            ];
+            kappa: components["schemas"]["Agreement"] | null;
+            results: number;
+            same: number;
+        };
+        /**
+         * RaterCount
+         * @description The labels of one rater.
+         */
+        RaterCount: {
+            adjudications: number;
+            author: string | null;
+            labels: number;
         };
         /**
          * RawAnswer
@@ -2030,6 +2698,16 @@ export interface components {
             all?: boolean;
         };
         /**
+         * RunCalibration
+         * @description The state of each judge of a run, by grader; empty if no grader has a judge.
+         */
+        RunCalibration: {
+            evaluation_id: string;
+            graders: {
+                [key: string]: components["schemas"]["JudgeReport"];
+            };
+        };
+        /**
          * RunCopy
          * @description A page of a run as another store can keep it.
          */
@@ -2094,6 +2772,46 @@ export interface components {
             tags?: string[];
         };
         /**
+         * SampleItem
+         * @description A result to label, without any grade.
+         */
+        SampleItem: {
+            label: components["schemas"]["OwnLabel"] | null;
+            labelled_by_you: number;
+            next_place: number | null;
+            place: number;
+            question: string;
+            repeat: number;
+            result_id: string;
+            rubric: string | null;
+            sample: string;
+            size: number;
+            test_case_id: string;
+            texts: components["schemas"]["BlindText"][];
+        };
+        /**
+         * SampleList
+         * @description The samples of a run, by question, the latest last.
+         */
+        SampleList: {
+            samples: components["schemas"]["DrawnSample"][];
+        };
+        /**
+         * SampleWithResults
+         * @description A sample with its results, in the order in which they are labelled.
+         */
+        SampleWithResults: {
+            labelled: number;
+            labelled_by_you: number;
+            /** @enum {unknown} */
+            method: "disagreement" | "random" | "stratified" | "unsure";
+            question: string;
+            results: components["schemas"]["DrawnResult"][];
+            sample: string;
+            seed: number;
+            size: number;
+        };
+        /**
          * Score
          * @description The grade by one grader. It has a value only for a pass or a fail.
          */
@@ -2107,6 +2825,18 @@ export interface components {
             rationale: string | null;
             score_status: components["schemas"]["Outcome"];
             score_value: number | null;
+        };
+        /**
+         * ScoreBin
+         * @description The labels whose scores are in one bin, for a calibration curve.
+         */
+        ScoreBin: {
+            high: number;
+            isotonic: number;
+            labels: number;
+            low: number;
+            passed: number;
+            score: number;
         };
         /**
          * SecretBody
@@ -2184,6 +2914,22 @@ export interface components {
             total: number;
         };
         /**
+         * SelectiveFinding
+         * @description How many cases a judge decided, and how often its verdicts agree with labels.
+         */
+        SelectiveFinding: {
+            agreement: number;
+            decided: number;
+            labels: number;
+            of: number;
+            promised: boolean;
+            second: number;
+            sentence: string;
+            sure: number;
+            threshold: number | null;
+            unsure: number;
+        };
+        /**
          * SentRequest
          * @description A request as it was sent; secrets are `***`.
          */
@@ -2238,7 +2984,7 @@ export interface components {
          * @description One evaluation of the series.
          */
         SuiteTrendPoint: {
-            changes: ("cases" | "grader" | "target")[];
+            changes: ("cases" | "grader" | "judge" | "target")[];
             cost: number | null;
             cost_unknown: number;
             evaluation_id: string;
@@ -2254,6 +3000,22 @@ export interface components {
             segment: number;
             started_at: string | null;
             total: number;
+        };
+        /**
+         * TagAgreement
+         * @description The labels of the cases with one tag.
+         */
+        TagAgreement: {
+            agreement?: number | null;
+            kappa?: number | null;
+            labels: number;
+            /** @default 0 */
+            missing?: number;
+            negatives: number;
+            positives: number;
+            sensitivity?: number | null;
+            specificity?: number | null;
+            tag: string;
         };
         /**
          * TestCaseChanges
@@ -3796,6 +4558,110 @@ export interface operations {
             };
         };
     };
+    get_calibration: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["RunCalibration"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
     cancel_evaluation: {
         parameters: {
             query?: never;
@@ -4154,6 +5020,958 @@ export interface operations {
                 content: {
                     "application/json": {
                         data: components["schemas"]["RunHistograms"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    get_label_agreement: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["LabelAgreement"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    list_label_samples: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["SampleList"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    draw_label_sample: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewSample"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["SampleWithResults"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body arrived too slowly. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not possible in the present state. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Unsupported content type of the body. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    get_label_sample: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+                /** @description The id of a sample of the evaluation. */
+                sample_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["SampleWithResults"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    get_item: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+                /** @description The id of a sample of the evaluation. */
+                sample_id: string;
+                /** @description The place of a result in the sample, from 0. */
+                place: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["SampleItem"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    put_item_label: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+                /** @description The id of a sample of the evaluation. */
+                sample_id: string;
+                /** @description The place of a result in the sample, from 0. */
+                place: number;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["BlindLabel"];
+            };
+        };
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["SampleItem"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body arrived too slowly. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The body is too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Unsupported content type of the body. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    delete_item_label: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+                /** @description The id of a sample of the evaluation. */
+                sample_id: string;
+                /** @description The place of a result in the sample, from 0. */
+                place: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["SampleItem"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Not found. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The disk is full. */
+            507: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    get_next_item: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The id of an evaluation. */
+                evaluation_id: string;
+                /** @description The id of a sample of the evaluation. */
+                sample_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["SampleItem"];
                         error: null;
                         /** @constant */
                         success: true;
@@ -6465,6 +8283,106 @@ export interface operations {
                         /** @constant */
                         success: true;
                     };
+                };
+            };
+            /** @description Not allowed with this key, or not at all. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The Host header names another service. */
+            421: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Too many requests; retry after the seconds in Retry-After. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description Internal error. */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description The store is unavailable; retry later. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+        };
+    };
+    list_judges: {
+        parameters: {
+            query?: {
+                /** @description Only judges of this suite. */
+                suite?: string | null;
+                limit?: number;
+                /** @description Not together with cursor. */
+                skip?: number | null;
+                /** @description The next_cursor of the previous page. */
+                cursor?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Done. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": {
+                        data: components["schemas"]["JudgePage"];
+                        error: null;
+                        /** @constant */
+                        success: true;
+                    };
+                };
+            };
+            /** @description Invalid request; the message names the field. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
+                };
+            };
+            /** @description No key, or an invalid one. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Failure"];
                 };
             };
             /** @description Not allowed with this key, or not at all. */

@@ -122,6 +122,10 @@ export type CaseHistory = Omit<Schemas["CaseHistory"], "runs"> & { runs: CaseRun
 
 export type Figure = Schemas["Figure"];
 export type Summary = Schemas["EvaluationSummary"];
+/** Whether a judge is calibrated, and why. */
+export type JudgeState = Schemas["JudgeState"];
+/** A rate or mean by a judge, corrected by people's labels, or why it is not. */
+export type CorrectedRate = Schemas["CorrectedRate"];
 export type Bin = Schemas["Bin"];
 export type Histograms = Schemas["RunHistograms"];
 export type ResultPage = Omit<Schemas["ResultPage"], "results"> & { results: Result[] };
@@ -157,7 +161,17 @@ export type Label = Schemas["Label"];
 export type LabelChange = Schemas["LabelChange"];
 export type ResultLabels = Schemas["ResultLabels"];
 export type NewLabel = Schemas["LabelBody"];
-export type LabelVerdict = Label["verdict"];
+export type LabelVerdict = NewLabel["verdict"];
+
+/** A sample of the results of a run, to be labelled. */
+export type DrawnSample = Schemas["DrawnSample"];
+export type SampleList = Schemas["SampleList"];
+export type NewSample = Schemas["NewSample"];
+/** A result to label, without any grade. */
+export type SampleItem = Schemas["SampleItem"];
+export type BlindLabel = Schemas["BlindLabel"];
+export type LabelAgreement = Schemas["LabelAgreement"];
+export type QuestionLabels = Schemas["QuestionLabels"];
 
 export type Session = Schemas["SessionState"];
 

@@ -15,6 +15,10 @@ export const router = createHashRouter([
       { index: true, element: <Navigate to="/runs" replace /> },
       { path: "runs", lazy: async () => ({ Component: (await import("../pages/runs/RunsPage.tsx")).RunsPage }) },
       { path: "runs/:id", lazy: async () => ({ Component: (await import("../pages/run/RunPage.tsx")).RunPage }) },
+      {
+        path: "runs/:id/label",
+        lazy: async () => ({ Component: (await import("../pages/label/LabelPage.tsx")).LabelPage }),
+      },
       { path: "cases", lazy: async () => ({ Component: (await import("../pages/cases/CasesPage.tsx")).CasesPage }) },
       {
         path: "new",

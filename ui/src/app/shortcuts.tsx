@@ -63,6 +63,8 @@ const SHORTCUTS: readonly [string, string][] = [
   ["j / k", "Next / previous row or result"],
   ["Enter", "Open the row"],
   ["x", "Select the run for a comparison (list of runs)"],
+  ["p / f", "Pass / fail the result (labelling)"],
+  ["s / u", "Skip the result / undo the last label (labelling)"],
   ["Esc", "Close the dialog"],
   ["?", "Show this list"],
 ];

@@ -1,7 +1,8 @@
 import type { ReactNode } from "react";
-import type { Outcome, ResponseStatus, RunStatus, Score } from "../api/types.ts";
+import type { JudgeState, Outcome, ResponseStatus, RunStatus, Score } from "../api/types.ts";
 import { formatScore } from "../lib/format.ts";
 import { visibleText } from "../lib/visibleText.ts";
+import { SafeText } from "./SafeText.tsx";
 
 const TONES = {
   good: "bg-pass-soft text-pass",
@@ -72,6 +73,34 @@ export function OutcomeBadge({ outcome, score }: { outcome: Outcome; score?: str
 export function ScoreBadge({ grade }: { grade: Pick<Score, "score_status" | "score_value"> }) {
   const { score_status: outcome, score_value: value } = grade;
   return <OutcomeBadge outcome={outcome} score={value === null ? shortName(outcome) : formatScore(value)} />;
+}
+
+const JUDGE_TONES: Record<JudgeState["state"], Tone> = {
+  calibrated: "good",
+  uncalibrated: "none",
+  failed: "bad",
+  expired: "open",
+  drifted: "bad",
+};
+
+/** Whether a judge is calibrated; the reason is shown on hover, and next to the badge where `explained`. */
+export function JudgeBadge({
+  judge: { state, reason },
+  explained = false,
+}: {
+  judge: JudgeState;
+  explained?: boolean;
+}) {
+  return (
+    <span className="inline-flex flex-wrap items-center gap-x-2">
+      <Badge tone={JUDGE_TONES[state]} title={visibleText(reason)}>
+        judge {state}
+      </Badge>
+      <span className={explained ? "text-xs font-normal text-muted" : "sr-only"}>
+        <SafeText text={reason} />
+      </span>
+    </span>
+  );
 }
 
 const RESPONSE_TONES: Record<ResponseStatus, Tone> = { success: "good", error: "open", timeout: "open" };

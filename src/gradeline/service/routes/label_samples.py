@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from starlette.responses import Response
 
 from gradeline.model import clean_text
-from gradeline.model.label import MAX_COMMENT, MAX_NAME, HumanVerdict
+from gradeline.model.label import MAX_COMMENT, MAX_NAME, HumanVerdict, SamplingMethod
 from gradeline.service.auth import KeyScope, requires
 from gradeline.service.errors import Code, ServiceError
 from gradeline.service.label_samples import (
@@ -122,7 +122,7 @@ class NewSample(BaseModel):
         int | None, Field(ge=0, le=MAX_SEED, description="Seed (default: the latest sample of the question, or 1).")
     ] = None
     method: Annotated[
-        Literal["random", "stratified", "disagreement"] | None,
+        SamplingMethod | None,
         Field(description="How to draw (default: stratified by verdict if one verdict is rare, else random)."),
     ] = None
     question: Annotated[

@@ -86,6 +86,11 @@ function GraderDifferenceCard({
         <DifferenceBar result={result} limit={limit} margin={comparison.margin} label={visibleText(grader)} />
         <span className="num text-sm">{formatSignedInterval(result)}</span>
       </div>
+      {result.corrected && (
+        <p className="num text-xs font-medium" title="The difference corrected by labels of both runs" data-corrected>
+          <SafeText text={result.corrected.sentence ?? ""} />
+        </p>
+      )}
       {comparison.cases_omitted === 0 && (
         <ScoreDistribution cases={comparison.cases} grader={grader} label={visibleText(grader)} />
       )}

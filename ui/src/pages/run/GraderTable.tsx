@@ -1,5 +1,5 @@
-import type { Outcome, Summary } from "../../api/types.ts";
-import { OUTCOMES } from "../../components/Badge.tsx";
+import type { CorrectedRate, Outcome, Summary } from "../../api/types.ts";
+import { JudgeBadge, OUTCOMES } from "../../components/Badge.tsx";
 import { SafeText } from "../../components/SafeText.tsx";
 import {
   type Estimate,
@@ -67,6 +67,7 @@ function GraderRow({ grader, outcomes, summary, state, onChange }: RowProps) {
   const scores = summary.average_scores[grader];
   const coverage = summary.coverage[grader];
   const orders = summary.orders[grader];
+  const judge = summary.calibration?.[grader];
   const counts: Record<Outcome, number> = {
     pass: summary.grader_pass_counts[grader] ?? 0,
     fail: summary.grader_fail_counts[grader] ?? 0,
@@ -79,6 +80,16 @@ function GraderRow({ grader, outcomes, summary, state, onChange }: RowProps) {
       <td className="min-w-28 p-2 font-medium">
         <SafeText text={grader} />
         {orders && <span className="block font-normal text-muted">{orders.sentence}</span>}
+        {judge && (
+          <span className="block max-w-md">
+            <JudgeBadge judge={judge} explained />
+          </span>
+        )}
+        {judgeNotes(summary, grader).map((note) => (
+          <span key={note} className="block max-w-md text-xs font-normal text-muted">
+            <SafeText text={note} />
+          </span>
+        ))}
       </td>
       <td className="p-2">
         {passes && (
@@ -87,8 +98,12 @@ function GraderRow({ grader, outcomes, summary, state, onChange }: RowProps) {
             <span className="num whitespace-nowrap">{formatRate(passes)}</span>
           </span>
         )}
+        <Corrected rate={summary.corrected?.[grader]} of="pass rate" />
       </td>
-      <td className="num hidden p-2 whitespace-nowrap md:table-cell">{scores && formatMean(scores)}</td>
+      <td className="num hidden p-2 md:table-cell">
+        <span className="whitespace-nowrap">{scores && formatMean(scores)}</span>
+        <Corrected rate={summary.corrected_means?.[grader]} of="mean score" />
+      </td>
       <td className="num hidden p-2 whitespace-nowrap lg:table-cell">
         {coverage &&
           `${formatPercent(coverage.share)} (${formatCount(coverage.scored)} of ${formatCount(coverage.total)})`}
@@ -109,6 +124,31 @@ function GraderRow({ grader, outcomes, summary, state, onChange }: RowProps) {
       })}
     </tr>
   );
+}
+
+/** What a grader's number is by people's labels, or why it is not corrected. */
+function Corrected({ rate, of }: { rate: CorrectedRate | undefined; of: string }) {
+  if (rate === undefined) return null;
+  const corrected = rate.estimate !== null && rate.estimate !== undefined;
+  return (
+    <span
+      className={`num block max-w-md text-xs ${corrected ? "font-medium" : "text-muted"}`}
+      title={`The ${of} corrected by labels, with its 95 % interval`}
+      data-corrected
+    >
+      <SafeText text={rate.sentence ?? ""} />
+    </span>
+  );
+}
+
+/** What a judge that decides only what it is sure of has decided, and the biases that probes found. */
+function judgeNotes(summary: Summary, grader: string): string[] {
+  const selective = summary.selective?.[grader];
+  const flagged = (summary.probes?.[grader] ?? []).filter((probe) => probe.verdict === "flagged");
+  return [
+    ...(selective ? [selective.sentence] : []),
+    ...flagged.map((probe) => `probe ${probe.probe}: ${probe.sentence}`),
+  ];
 }
 
 /** Counts of responses by status, and latencies. */

@@ -1,6 +1,7 @@
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useId, useState } from "react";
 import { labelApi } from "../../api/client.ts";
+import { useSession } from "../../api/session.ts";
 import type { Label, LabelChange, LabelVerdict, NewLabel, Score } from "../../api/types.ts";
 import { Badge, OutcomeBadge } from "../../components/Badge.tsx";
 import { Button } from "../../components/Button.tsx";
@@ -19,6 +20,7 @@ interface Props {
 /** The user's label for a grade: shown next to the grade, which it never changes. */
 export function LabelPanel({ run, result, score }: Props) {
   const [editing, setEditing] = useState(false);
+  const key = useSession().current?.key_id ?? null;
   const queries = useQueryClient();
   const queryKey = ["labels", run, result];
   const labels = useQuery({ queryKey, queryFn: ({ signal }) => labelApi.of(run, result, signal), retry: false });
@@ -28,12 +30,17 @@ export function LabelPanel({ run, result, score }: Props) {
   });
   if (labels.error) return <ErrorNotice error={labels.error} onRetry={() => void labels.refetch()} />;
   if (labels.data === undefined) return null;
-  const label = labels.data.labels.find((one) => one.grader_id === score.grader_id);
+  const all = labels.data.labels.filter((one) => one.grader_id === score.grader_id);
+  const label = all.find((one) => isOwn(one, key));
+  const others = all.filter((one) => one !== label);
   const history = labels.data.history.filter((one) => one.grader_id === score.grader_id);
   const name = visibleText(score.grader_name);
   return (
     <div role="group" aria-label={`Label for ${name}`} className="ms-4 border-s-2 border-line ps-3 text-sm">
-      {label && !editing && <CurrentLabel label={label} score={score} />}
+      {label && !editing && <CurrentLabel label={label} score={score} own={others.length > 0} />}
+      {others.map((one) => (
+        <CurrentLabel key={`${one.author} ${one.role}`} label={one} score={score} own={false} />
+      ))}
       {remove.error && <ErrorNotice error={remove.error} />}
       {editing ? (
         <LabelForm
@@ -64,17 +71,31 @@ export function LabelPanel({ run, result, score }: Props) {
   );
 }
 
-function CurrentLabel({ label, score }: { label: Label; score: Score }) {
-  const graded = score.score_status === "pass" || score.score_status === "fail";
+/** Whether a label is the user's own, which can be edited; `key` is null in local mode. */
+export function isOwn(label: Pick<Label, "author" | "role">, key: string | null): boolean {
+  return label.role === "rater" && label.author === key;
+}
+
+/** The verdict, score and category of a label in words. */
+export function labelText({ verdict, score, category }: Pick<Label, "verdict" | "score" | "category">): string {
+  const parts = [verdict, score === null ? null : formatScore(score), category];
+  return parts.filter((part) => part !== null).join(" ");
+}
+
+function CurrentLabel({ label, score, own }: { label: Label; score: Score; own: boolean }) {
+  const graded = label.verdict !== null && (score.score_status === "pass" || score.score_status === "fail");
   const agrees = label.verdict === score.score_status;
   return (
     <div className="py-1">
       <p className="flex flex-wrap items-center gap-2">
-        <span className="font-medium">Label</span>
-        <OutcomeBadge
-          outcome={label.verdict}
-          score={label.score === null ? label.verdict : `${label.verdict} ${formatScore(label.score)}`}
-        />
+        <span className="font-medium">
+          {label.role === "adjudicator" ? "Adjudication" : own ? "Your label" : "Label"}
+        </span>
+        {label.verdict === null ? (
+          <Badge tone="accent">{visibleText(labelText(label))}</Badge>
+        ) : (
+          <OutcomeBadge outcome={label.verdict} score={visibleText(labelText(label))} />
+        )}
         {graded && (
           <Badge tone={agrees ? "none" : "open"}>
             {agrees ? "agrees with the grader" : "disagrees with the grader"}
@@ -82,7 +103,11 @@ function CurrentLabel({ label, score }: { label: Label; score: Score }) {
         )}
         <span className="text-xs text-muted">
           {formatDateTime(label.labelled_at)}
-          {label.author && `, key ${label.author}`}
+          {label.author && (
+            <>
+              , <SafeText text={label.author} />
+            </>
+          )}
         </span>
       </p>
       <SafeText text={label.reason} />
@@ -96,9 +121,18 @@ function LabelHistory({ changes }: { changes: readonly LabelChange[] }) {
       <summary className="text-muted">{changes.length} changes</summary>
       <ol className="mt-1 flex flex-col gap-1">
         {changes.map((change) => (
-          <li key={change.at} className="text-xs">
+          <li key={`${change.at} ${change.author}`} className="text-xs">
             <span className="text-muted">{formatDateTime(change.at)}: </span>
-            {change.verdict === null ? "removed" : <SafeText text={`${change.verdict}, ${change.reason ?? ""}`} />}
+            {change.withdrawn ? (
+              "removed"
+            ) : (
+              <SafeText text={[labelText(change), change.reason].filter(Boolean).join(", ")} />
+            )}
+            {change.author && (
+              <>
+                , <SafeText text={change.author} />
+              </>
+            )}
           </li>
         ))}
       </ol>
@@ -165,7 +199,9 @@ export function LabelForm({ label, save, onDone, onCancel }: LabelFormProps) {
           Save label
         </Button>
         <Button onClick={onCancel}>Cancel</Button>
-        <span className="text-xs text-muted">Labels do not change the grade or the results of the run.</span>
+        <span className="text-xs text-muted">
+          Labels do not change grades; with enough of them, rates are corrected.
+        </span>
       </div>
     </form>
   );
@@ -182,7 +218,7 @@ const MAX_REASON = 2_000;
 
 export function labelDraftFrom(label: Label | undefined): LabelDraft {
   if (label === undefined) return { verdict: "", reason: "", score: "" };
-  return { verdict: label.verdict, reason: label.reason, score: label.score === null ? "" : String(label.score) };
+  return { verdict: label.verdict ?? "", reason: label.reason, score: label.score === null ? "" : String(label.score) };
 }
 
 type LabelProblems = Partial<Record<keyof LabelDraft, string>>;

@@ -84,6 +84,9 @@ export function RunActions({ run, failed }: { run: Evaluation; failed: number })
           </Button>
         )}
         {!inProgress && <Button onClick={() => setDialog("regrade")}>Regrade</Button>}
+        {!inProgress && run.status !== "interrupted" && (
+          <LinkButton to={`/runs/${encodeURIComponent(run.id)}/label`}>Label</LinkButton>
+        )}
         <Menu
           label="Export this run"
           items={FORMATS.map(([label, format]) => ({ label, href: api.exportRunUrl(run.id, format) }))}
