@@ -314,6 +314,32 @@ def test_a_routing_error_is_answered_by_the_baseline(tmp_path: Path, monkeypatch
     assert played.logged[0].reason == "routing failed: RuntimeError"
 
 
+@pytest.mark.parametrize("readable", [0, 1])
+def test_a_store_that_cannot_be_read_keeps_the_table_or_the_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readable: int
+) -> None:
+    from gradeline.trust import proxy
+
+    read = proxy.current_table
+    reads: list[int] = []
+
+    def sometimes(*arguments: Any) -> Any:
+        reads.append(1)
+        if len(reads) > readable:
+            raise StoreError("the store is locked")
+        return read(*arguments)
+
+    async def after_some_reads(session: aiohttp.ClientSession, *_: Upstream) -> tuple[int, str, str]:
+        while len(reads) < 4:
+            await asyncio.sleep(0.01)
+        return await ask(session)
+
+    monkeypatch.setattr(proxy, "current_table", sometimes)
+    played = play(tmp_path, after_some_reads, settings=ProxySettings(refresh_s=0.01))
+    assert ("from cheap" if readable else "from strong") in played.result[1]
+    assert played.logged[0].reason == ("" if readable else "the store cannot be read")
+
+
 @pytest.mark.parametrize(
     ("headers", "body", "status", "message"),
     [

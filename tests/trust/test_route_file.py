@@ -75,6 +75,8 @@ def test_names_and_paths_are_checked(tmp_path: Path) -> None:
         in read(tmp_path, GOOD.replace("name: small", "name: big"))[0]
     )
     assert "family.body: 'a[' is not a valid JMESPath" in read(tmp_path, GOOD.replace("metadata.task", "'a['"))[0]
+    open_url = GOOD.replace("model: gpt-big", "model: gpt-big, base_url: 'http://models.example/v1'")
+    assert "baseline.base_url: would send the API key unencrypted; use https" in read(tmp_path, open_url)[0]
     assert "route: expected a name of letters" in read(tmp_path, GOOD.replace("route: support", "route: a b"))[0]
 
 

@@ -67,6 +67,8 @@ def test_traffic_goes_where_labels_say_that_nothing_is_lost(good: SharedStorage)
         ({"probes": "flagged"}, {}, ("probes", None), "the judge is biased: position: flagged"),
         ({"age_days": 100.0}, {}, ("evidence", "big"), "is 100.0 days old, more than 90: run it again"),
         ({"cost": None}, {"cost_weight": 1.0}, ("cost", "small"), "unknown, and lambda weighs it"),
+        ({}, {"max_cost": 0.001}, ("cost", "small"), "0.01 US dollars per request, more than the 0.001 allowed"),
+        ({"cost": None}, {"max_cost": 1.0}, ("cost", "small"), "unknown, and max_cost limits it"),
         ({}, {"enabled": False}, ("enabled", None), "enabled: false"),
         ({}, {"suite": "other"}, ("evidence", "small"), "no completed run of the suite 'other'"),
         ({}, {"grader": "tone"}, ("evidence", "small"), "with the grader 'tone'"),

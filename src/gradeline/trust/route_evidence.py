@@ -76,8 +76,7 @@ def read_evidence(storage: Storage, route: RouteFile, now: datetime | None = Non
     found = _runs_of(storage, route, now)
     gates = [*_run_gates(route, found), *_judge_gates(storage, route, found)]
     arms = {one.arm.name: _results(storage, route, one) for one in found}
-    if route.cost_weight > 0:
-        gates += [_cost_gate(name, results.cost) for name, results in arms.items()]
+    gates += [_cost_gate(route, name, results.cost) for name, results in arms.items() if _cost_counts(route, name)]
     runs = {one.arm.name: one.run.id for one in found if one.run is not None}
     return RouteEvidence(arms, runs, gates, _judge_of(route, found))
 
@@ -312,6 +311,16 @@ def _probe_gate(storage: Storage, route: RouteFile, judge: str) -> RouteGate:
     return RouteGate(name="probes", passed=not flagged and not open_ones, detail=detail)
 
 
-def _cost_gate(arm: str, cost: float | None) -> RouteGate:
-    detail = "unknown, and lambda weighs it: write cost:" if cost is None else f"{cost:.6g} US dollars per request"
-    return RouteGate(name="cost", passed=cost is not None, detail=detail, arm=arm)
+def _cost_counts(route: RouteFile, arm: str) -> bool:
+    return route.cost_weight > 0 or (route.max_cost is not None and arm != route.baseline.name)
+
+
+def _cost_gate(route: RouteFile, arm: str, cost: float | None) -> RouteGate:
+    limit = None if arm == route.baseline.name else route.max_cost
+    if cost is None:
+        detail = f"unknown, and {'lambda weighs it' if route.cost_weight > 0 else 'max_cost limits it'}: write cost:"
+        return RouteGate(name="cost", passed=False, detail=detail, arm=arm)
+    detail = f"{cost:.6g} US dollars per request"
+    if limit is not None and cost > limit:
+        return RouteGate(name="cost", passed=False, detail=f"{detail}, more than the {limit:g} allowed", arm=arm)
+    return RouteGate(name="cost", passed=True, detail=detail, arm=arm)

@@ -64,7 +64,7 @@ class ArmEntry(Config, frozen=True, kw_only=True):
     def faults(self) -> Iterator[Problem]:
         if not re.fullmatch(_NAME, self.name):
             yield Problem("name", f"expected {_NAME_EXPECTED}, got {quote(self.name)}")
-        yield from _url_faults(self.base_url)
+        yield from _url_faults(self.base_url, with_key=self.api_key_env is not None)
         if self.api_key_env is not None and not _VARIABLE.fullmatch(self.api_key_env):
             # it may be the key itself, which no message may show
             yield Problem("api_key_env", "expected the name of an environment variable, such as OPENAI_API_KEY")
@@ -131,6 +131,13 @@ class RouteFile(Config, frozen=True, kw_only=True):
             "Maximum share of routed requests worse than the baseline, 90 % sure (default 0.1).", expected=_SHARE
         ),
     ] = 0.1
+    max_cost: Annotated[
+        Annotated[float, Meta(gt=0)] | None,
+        described(
+            "Maximum mean cost of a request of a candidate, in US dollars (default: none).",
+            expected="a number above 0",
+        ),
+    ] = None
     half_life_days: Annotated[
         Annotated[float, Meta(gt=0)],
         described("Days after which evidence counts half (default 30).", expected="a number of days above 0"),
@@ -189,7 +196,7 @@ class RouteFile(Config, frozen=True, kw_only=True):
     def digest(self) -> str:
         """Changes whenever the arms or a limit change, but not with addresses and keys."""
         arms = [(arm.name, arm.model) for arm in self.arms]
-        return fingerprint("route", self.suite, self.grader, arms, self.rules, self.alpha, self.margin)
+        return fingerprint("route", self.suite, self.grader, arms, self.rules, self.alpha, self.max_cost)
 
 
 class FamilyFinder:
@@ -288,10 +295,14 @@ def _located(document: SuiteDocument, problem: Problem) -> Any:
     return document.problem(tuple(path_steps(problem.path.strip("."))), problem.message)
 
 
-def _url_faults(url: str) -> Iterator[Problem]:
+def _url_faults(url: str, *, with_key: bool) -> Iterator[Problem]:
     from gradeline.transport import HttpRequest  # loads aiohttp
+    from gradeline.transport.secrets import is_loopback
 
     try:
-        HttpRequest("POST", url).checked_url()
+        checked = HttpRequest("POST", url).checked_url()
     except ConfigError as error:
         yield from (Problem("base_url", problem.message) for problem in error.problems)
+        return
+    if with_key and checked.scheme == "http" and not is_loopback(checked.raw_host or ""):
+        yield Problem("base_url", "would send the API key unencrypted; use https")
