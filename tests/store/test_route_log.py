@@ -14,9 +14,9 @@ from gradeline.store.route_log import (
     arm_totals,
     create_route_tables,
     judged_requests,
-    known_requests,
     put_outcomes,
     put_requests,
+    requests_by_id,
     requests_of,
 )
 
@@ -50,7 +50,8 @@ def test_requests_are_added_once_and_read_in_pages(store: SharedStorage) -> None
     page = requests_of(store, "support", limit=1)
     assert page[0]._replace(n=0) == ROW
     assert [row.id for row in requests_of(store, "support", after=page[0].n)] == ["r2", "r3"]
-    assert known_requests(database, "support", ["r1", "o", "x"]) == {"r1"}
+    assert requests_by_id(database, "support", ["r1", "o", "x"])["r1"]._replace(n=0) == ROW
+    assert list(requests_by_id(database, "support", ["o", "r3"])) == ["r3"]
 
 
 def test_the_latest_outcome_of_a_source_counts(store: SharedStorage) -> None:

@@ -14,6 +14,7 @@ PART = "routes"
 """The part of the store that these tables are, for `migrate`."""
 _COLUMNS = ", ".join(LoggedRequest._fields[:-1])
 _MARKS = ", ".join("?" * (len(LoggedRequest._fields) - 1))
+_IDS_AT_ONCE = 500
 _LATEST = (
     "NOT EXISTS (SELECT 1 FROM route_outcomes later WHERE later.request = route_outcomes.request"
     " AND later.source = route_outcomes.source AND later.n > route_outcomes.n)"
@@ -91,14 +92,14 @@ def put_outcomes(database: Database, rows: Sequence[RequestOutcome]) -> None:
         database.transact(insert)
 
 
-def known_requests(database: Database, route: str, ids: Sequence[str]) -> set[str]:
+def requests_by_id(database: Database, route: str, ids: Sequence[str]) -> dict[str, LoggedRequest]:
     """Those of the ids that are logged requests of the route."""
-    found: set[str] = set()
-    for start in range(0, len(ids), 500):
-        part = ids[start : start + 500]
+    found: dict[str, LoggedRequest] = {}
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        part = ids[start : start + _IDS_AT_ONCE]
         marks = ", ".join("?" * len(part))
-        rows = database.read(f"SELECT id FROM route_requests WHERE route = ? AND id IN ({marks})", route, *part)  # noqa: S608 - marks
-        found.update(row[0] for row in rows)
+        statement = f"SELECT {_COLUMNS}, n FROM route_requests WHERE route = ? AND id IN ({marks})"  # noqa: S608 - marks
+        found.update((row[0], _request(row)) for row in database.read(statement, route, *part))
     return found
 
 

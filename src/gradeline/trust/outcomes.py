@@ -15,7 +15,7 @@ from gradeline.model import Storage
 from gradeline.model.observation import Observation, new_observation, utc_text
 from gradeline.model.route import LoggedRequest, RequestOutcome
 from gradeline.model.text import quote
-from gradeline.store.route_log import create_route_tables, known_requests, put_outcomes, requests_of
+from gradeline.store.route_log import create_route_tables, put_outcomes, requests_by_id
 from gradeline.suite.document import decode_utf8
 from gradeline.trust.route_file import RouteFile
 
@@ -72,27 +72,24 @@ def record_outcomes(storage: Storage, route: RouteFile, outcomes: Sequence[Reque
     `ConfigError` names requests that this route has not logged; then nothing is stored.
     """
     database = create_route_tables(storage)
-    known = known_requests(database, route.route, [one.id for one in outcomes])
+    known = requests_by_id(database, route.route, [one.id for one in outcomes])
     unknown = [one.id for one in outcomes if one.id not in known]
     if unknown:
         named = ", ".join(quote(one) for one in unknown[:5])
         more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         raise ConfigError(Problem("id", f"the route {quote(route.route)} has logged no request {named}{more}"))
     put_outcomes(database, outcomes)
-    storage.put_observations(list(_observations(storage, route, outcomes)))
+    storage.put_observations(list(_observations(route, known, outcomes)))
     return len(outcomes)
 
 
-def _observations(storage: Storage, route: RouteFile, outcomes: Sequence[RequestOutcome]) -> Iterator[Observation]:
-    by_request: dict[str, list[RequestOutcome]] = {}
-    for one in outcomes:
-        by_request.setdefault(one.id, []).append(one)
-    after = 0
-    while page := requests_of(storage, route.route, after):
-        after = page[-1].n
-        for request in page:
-            if request.served_by not in (None, route.baseline.name):
-                yield from (_observation(route, request, one) for one in by_request.get(request.id, ()))
+def _observations(
+    route: RouteFile, known: Mapping[str, LoggedRequest], outcomes: Sequence[RequestOutcome]
+) -> Iterator[Observation]:
+    for outcome in outcomes:
+        request = known[outcome.id]
+        if request.served_by not in (None, route.baseline.name):
+            yield _observation(route, request, outcome)
 
 
 def _observation(route: RouteFile, request: LoggedRequest, outcome: RequestOutcome) -> Observation:

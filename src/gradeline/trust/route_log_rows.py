@@ -11,7 +11,7 @@ import msgspec
 from gradeline.model import Storage
 from gradeline.model.observation import utc_text
 from gradeline.model.route import LoggedRequest, RouteCall, RouteChoice
-from gradeline.store.route_log import JudgedRequest, judged_requests, requests_of
+from gradeline.store.route_log import JudgedRequest, arm_totals, judged_requests
 from gradeline.trust.off_policy import LoggedReward
 from gradeline.trust.outcomes import LABEL
 from gradeline.trust.route_file import RouteFile
@@ -60,7 +60,7 @@ def logged_rewards(storage: Storage, route: RouteFile) -> tuple[list[LoggedRewar
             if before is None or before.outcome.source != LABEL or one.outcome.source == LABEL:
                 outcomes[one.request.id] = one
     rewards = [reward for one in outcomes.values() if (reward := _reward(route, one)) is not None]
-    return rewards, _number_of_requests(storage, route) - len(rewards)
+    return rewards, sum(arm.requests for arm in arm_totals(storage, route.route)) - len(rewards)
 
 
 def _reward(route: RouteFile, found: JudgedRequest) -> LoggedReward | None:
@@ -73,11 +73,3 @@ def _reward(route: RouteFile, found: JudgedRequest) -> LoggedReward | None:
     propensities = msgspec.json.decode(request.propensities, type=dict[str, float])
     reward = found.outcome.score - (route.cost_weight * cost if cost is not None else 0.0)
     return LoggedReward(request.family, request.arm, propensities, reward)
-
-
-def _number_of_requests(storage: Storage, route: RouteFile) -> int:
-    number, after = 0, 0
-    while page := requests_of(storage, route.route, after):
-        after = page[-1].n
-        number += len(page)
-    return number
