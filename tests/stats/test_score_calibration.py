@@ -45,6 +45,24 @@ def test_the_curve_leaves_out_empty_bins() -> None:
     ]
 
 
+def test_a_weight_counts_as_often_as_the_label_repeated() -> None:
+    weights = [1.0 + place % 3 for place in range(len(SCORES))]
+    times = [int(weight) for weight in weights]
+    scores = [score for score, number in zip(SCORES, times, strict=True) for _ in range(number)]
+    labels = [label for label, number in zip(LABELS, times, strict=True) for _ in range(number)]
+    assert brier(SCORES, LABELS, weights) == pytest.approx(brier(scores, labels))
+    assert isotonic(SCORES, LABELS, weights).values == pytest.approx(isotonic(scores, labels).values)
+    ours, theirs = (
+        expected_calibration_error(SCORES, LABELS, 5, weights),
+        expected_calibration_error(scores, labels, 5),
+    )
+    assert ours == pytest.approx(theirs)
+    for one, other in zip(
+        calibration_curve(SCORES, LABELS, 5, weights), calibration_curve(scores, labels, 5), strict=True
+    ):
+        assert (one.score, one.label) == (pytest.approx(other.score), pytest.approx(other.label))
+
+
 def test_invalid_input_is_named() -> None:
     with pytest.raises(ValueError, match="2 scores but 1 labels"):
         brier([0.5, 0.6], [1])

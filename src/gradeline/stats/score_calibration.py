@@ -6,9 +6,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import groupby
 from math import fsum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+from gradeline.stats.agreement import check_weights
 from gradeline.stats.intervals import finite_values
+
+_Weighted: TypeAlias = tuple[float, float, float]
+"""Score, label and weight."""
 
 
 class IsotonicFit(NamedTuple):
@@ -23,19 +27,19 @@ class IsotonicFit(NamedTuple):
         return self.values[max(0, bisect_right(self.scores, score) - 1)]
 
 
-def isotonic(scores: Sequence[float], labels: Sequence[float]) -> IsotonicFit:
+def isotonic(scores: Sequence[float], labels: Sequence[float], weights: Sequence[float] | None = None) -> IsotonicFit:
     """Fits labels by a function of the score that never decreases, by pooling adjacent violators.
 
-    Needs about 100 labels or more: with few, the steps follow chance.
+    Needs about 100 labels or more: with few, the steps follow chance. ``weights``, here and below, are 1/sampling
+    probability of each label, where labels were not drawn with equal probability.
     """
-    _check(scores, labels)
-    pairs = sorted(zip(scores, labels, strict=True))
+    triples = sorted(_weighted(scores, labels, weights))
     distinct: list[float] = []
-    blocks: list[tuple[float, int, int]] = []  # sum of labels, labels, distinct scores
-    for score, group in groupby(pairs, key=lambda pair: pair[0]):
-        own = [label for _, label in group]
+    blocks: list[tuple[float, float, int]] = []  # sum of labels, of weights, distinct scores
+    for score, group in groupby(triples, key=lambda triple: triple[0]):
+        own = list(group)
         distinct.append(score)
-        block = (fsum(own), len(own), 1)
+        block = (fsum(label * weight for _, label, weight in own), fsum(weight for _, _, weight in own), 1)
         while blocks and blocks[-1][0] * block[1] > block[0] * blocks[-1][1]:
             before = blocks.pop()
             block = (before[0] + block[0], before[1] + block[1], before[2] + block[2])
@@ -44,10 +48,10 @@ def isotonic(scores: Sequence[float], labels: Sequence[float]) -> IsotonicFit:
     return IsotonicFit(tuple(distinct), tuple(values))
 
 
-def brier(scores: Sequence[float], labels: Sequence[float]) -> float:
+def brier(scores: Sequence[float], labels: Sequence[float], weights: Sequence[float] | None = None) -> float:
     """The mean squared difference of score and label: 0 is perfect, 0.25 is what a constant 0.5 gets."""
-    _check(scores, labels)
-    return fsum((score - label) ** 2 for score, label in zip(scores, labels, strict=True)) / len(scores)
+    found = _weighted(scores, labels, weights)
+    return fsum(weight * (score - label) ** 2 for score, label, weight in found) / _total(found)
 
 
 class CalibrationBin(NamedTuple):
@@ -62,29 +66,53 @@ class CalibrationBin(NamedTuple):
     n: int
 
 
-def calibration_curve(scores: Sequence[float], labels: Sequence[float], bins: int = 10) -> list[CalibrationBin]:
+def calibration_curve(
+    scores: Sequence[float], labels: Sequence[float], bins: int = 10, weights: Sequence[float] | None = None
+) -> list[CalibrationBin]:
     """Mean score and mean label in equal bins of 0..1; bins without scores are left out."""
-    _check(scores, labels)
+    return [_bin(number, bins, members) for number, members in _binned(scores, labels, bins, weights)]
+
+
+def _binned(
+    scores: Sequence[float], labels: Sequence[float], bins: int, weights: Sequence[float] | None
+) -> list[tuple[int, list[_Weighted]]]:
+    found = _weighted(scores, labels, weights)
     if bins < 1:
         raise ValueError(f"at least 1 bin is needed, got {bins!r}")
-    members: dict[int, list[tuple[float, float]]] = {}
-    for index, (score, label) in enumerate(zip(scores, labels, strict=True)):
+    members: dict[int, list[_Weighted]] = {}
+    for index, (score, label, weight) in enumerate(found):
         if not 0.0 <= score <= 1.0:
             raise ValueError(f"score {index} is {score!r}; a calibration curve needs scores from 0 to 1")
-        members.setdefault(min(bins - 1, int(score * bins)), []).append((score, label))
-    return [_bin(number, bins, members[number]) for number in sorted(members)]
+        members.setdefault(min(bins - 1, int(score * bins)), []).append((score, label, weight))
+    return sorted(members.items())
 
 
-def expected_calibration_error(scores: Sequence[float], labels: Sequence[float], bins: int = 10) -> float:
+def expected_calibration_error(
+    scores: Sequence[float], labels: Sequence[float], bins: int = 10, weights: Sequence[float] | None = None
+) -> float:
     """The mean distance of mean score and mean label over the bins, weighted by their scores."""
-    curve = calibration_curve(scores, labels, bins)
-    return fsum(found.n * abs(found.score - found.label) for found in curve) / len(scores)
+    binned = _binned(scores, labels, bins, weights)
+    distances = [(_total(members), _bin(number, bins, members)) for number, members in binned]
+    return fsum(total * abs(one.score - one.label) for total, one in distances) / fsum(total for total, _ in distances)
 
 
-def _bin(number: int, bins: int, members: Sequence[tuple[float, float]]) -> CalibrationBin:
-    n = len(members)
-    score, label = (fsum(values) / n for values in zip(*members, strict=True))
-    return CalibrationBin(number / bins, (number + 1) / bins, score, label, n)
+def _bin(number: int, bins: int, members: Sequence[_Weighted]) -> CalibrationBin:
+    total = _total(members)
+    score = fsum(score * weight for score, _, weight in members) / total
+    label = fsum(label * weight for _, label, weight in members) / total
+    return CalibrationBin(number / bins, (number + 1) / bins, score, label, len(members))
+
+
+def _total(found: Sequence[_Weighted]) -> float:
+    return fsum(weight for _, _, weight in found)
+
+
+def _weighted(scores: Sequence[float], labels: Sequence[float], weights: Sequence[float] | None) -> list[_Weighted]:
+    _check(scores, labels)
+    if weights is None:
+        return [(score, label, 1.0) for score, label in zip(scores, labels, strict=True)]
+    check_weights(weights, len(labels))
+    return list(zip(scores, labels, weights, strict=True))
 
 
 def _check(scores: Sequence[float], labels: Sequence[float]) -> None:

@@ -126,7 +126,7 @@ def calibrate(
         missing_rate=results.missing / results.total if results.total else 0.0,
         missing=results.missing,
         results=results.total,
-        curve=_curve(judged),
+        curve=_curve(judged, judged_weights),
         length_rule=length_rule(used, weights),
         tags=tuple(_tags(used, weights)),
         cost=cost,
@@ -197,21 +197,27 @@ def _bounds(interval: Interval | None) -> Bounds | None:
     return None if interval is None else (interval.low, interval.high)
 
 
-def _curve(judged: Sequence[LabelAndVerdict]) -> CurveSummary | None:
+def _curve(judged: Sequence[LabelAndVerdict], weights: Sequence[float]) -> CurveSummary | None:
     """The calibration curve of the scores; None without scores."""
-    pairs = [(one.score, float(one.passed)) for one in judged if one.score is not None]
-    if not pairs:
+    scored = [
+        (one.score, float(one.passed), weight)
+        for one, weight in zip(judged, weights, strict=True)
+        if one.score is not None
+    ]
+    if not scored:
         return None
-    scores, labels = [score for score, _ in pairs], [label for _, label in pairs]
-    fitted = isotonic(scores, labels)
+    scores, labels, own = ([triple[place] for triple in scored] for place in range(3))
+    fitted = isotonic(scores, labels, own)
     bins = tuple(
         ScoreBin(
             low=one.low, high=one.high, labels=one.n, score=one.score, passed=one.label, isotonic=fitted(one.score)
         )
-        for one in calibration_curve(scores, labels, CURVE_BINS)
+        for one in calibration_curve(scores, labels, CURVE_BINS, own)
     )
     return CurveSummary(
-        bins=bins, brier=brier(scores, labels), ece=expected_calibration_error(scores, labels, CURVE_BINS)
+        bins=bins,
+        brier=brier(scores, labels, own),
+        ece=expected_calibration_error(scores, labels, CURVE_BINS, own),
     )
 
 
