@@ -260,3 +260,10 @@ def test_a_missing_key_of_the_second_judge_is_found_before_the_run() -> None:
     grader = ModelJudge(config=config, adapter=ScriptedAdapter([], "openai:m"))
     with pytest.raises(ConfigError, match=r"escalate\.api_key_env: the environment has no SECOND_KEY"):
         grader.bind(Resources(environment={"OPENAI_API_KEY": "none"}))
+
+
+def test_labels_from_a_damaged_file_count_as_none() -> None:
+    damaged = LabelledConfidences(confidences=(0.5,) * 60, agreed=(True,) * 50)
+    found = judge(0.9, Learned(damaged), agreement=0.9).result
+    assert isinstance(found, GradeResult)
+    assert found.metadata["selective"]["measured"] is False

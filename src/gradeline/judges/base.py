@@ -300,7 +300,7 @@ class JudgeGrader(DeclaredGrader[C]):
         if self.agreement is None:
             return None
         labelled = self.labelled_confidences
-        if labelled is None:
+        if labelled is None or not labelled.consistent:
             return not_measured(self.agreement)
         return selective_threshold(labelled, self.agreement)
 

@@ -161,7 +161,9 @@ class PanelGrader(JudgeGrader[PanelConfig]):
     def weights(self) -> PanelWeights | None:
         """The weights that its members have; None if all count equally."""
         learned = self.learned if self.options.weights == "calibrated" else None
-        return None if learned is None else learned.panel
+        weights = None if learned is None else learned.panel
+        fits = weights is not None and weights.consistent and len(weights.members) == len(self.options.judges)
+        return weights if fits else None
 
     @property
     def weighting(self) -> PanelWeighting:

@@ -26,6 +26,12 @@ class LabelledConfidences(msgspec.Struct, frozen=True, kw_only=True):
     probabilities: bool = False
     """Whether a confidence is the probability that the verdict agrees, by a model learned from other labels."""
 
+    @property
+    def consistent(self) -> bool:
+        """Whether there is one of each for every label, as in what a calibration learned; a file may hold anything."""
+        weights = self.weights or (1.0,) * len(self.agreed)
+        return len(self.confidences) == len(self.agreed) == len(weights) and all(weight > 0 for weight in weights)
+
 
 class SelectiveThreshold(msgspec.Struct, frozen=True, kw_only=True):
     """The confidence from which a judge's verdicts agree with labels in at least ``agreement`` of the cases.
@@ -122,6 +128,14 @@ class PanelWeights(msgspec.Struct, frozen=True, kw_only=True):
     gains: tuple[MemberGain, ...] = ()
     confidences: LabelledConfidences | None = None
     """Cross-validated."""
+
+    @property
+    def consistent(self) -> bool:
+        """Whether every model and number is about the same members, as in what a calibration learned."""
+        size = len(self.members)
+        sizes = {len(self.scores.means), len(self.scores.deviations), len(self.scores.correlations)}
+        sizes |= {len(row) for row in self.scores.correlations} | {len(one.coefficients) for one in self.models}
+        return bool(self.models) and sizes == {size} and (self.confidences is None or self.confidences.consistent)
 
     @property
     def digest(self) -> str:

@@ -148,6 +148,9 @@ def _problems(found: Calibration, now: datetime) -> Iterator[Problem]:
     numbers = [found.missing_rate, *(value for value in (found.kappa_lower, found.agreement) if value is not None)]
     if not all(isfinite(number) and -1.0 <= number <= 1.0 for number in numbers):
         yield Problem("kappa_lower", "agreement, missing_rate and kappa_lower are shares of at most 1")
+    for name, learned in (("panel", found.panel), ("selective", found.selective)):
+        if learned is not None and not learned.consistent:
+            yield Problem(name, "has lists of different lengths, so it is not what a calibration learned")
     state = with_state(found).state
     if found.state != state:
         yield Problem("state", f"{quote(found.state)} does not follow from the numbers, which give {quote(state)}")
