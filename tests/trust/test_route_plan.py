@@ -231,6 +231,33 @@ def test_repeats_of_a_case_are_one_witness() -> None:
     assert promise(5).bound == promise(1).bound
 
 
+def test_only_the_arm_that_the_promise_is_about_is_proven() -> None:
+    random = Random(1)
+    rates = {"big": 0.85, "small": 0.9, "tiny": 0.88}
+    ease = [random.random() for _ in range(600)]
+    arms = {
+        arm: ArmResults([ArmResult("f", f"c{n}", 0, ease[n] < rate) for n in range(600)], 0.0, judged=False)
+        for arm, rate in rates.items()
+    }
+    made = plan_split(arms, "big", PolicyRules(), 0.1)
+    assert {arm: cell.state for arm, cell in made.families["f"].items()} == {
+        "big": "baseline",
+        "small": "proven",
+        "tiny": "unproven",
+    }
+    assert made.families["f"]["tiny"].share <= 0.05
+
+
+def test_too_few_results_in_a_family_are_named() -> None:
+    arms = {
+        arm: ArmResults([ArmResult(f"f{n % 20}", f"c{n}", 0, n % 10 < rate) for n in range(400)], 0.0, judged=False)
+        for arm, rate in (("big", 5), ("small", 9))
+    }
+    made = plan_split(arms, "big", PolicyRules(), 0.1)
+    (gate,) = [gate for gate in made.gates if gate.name == "promise"]
+    assert gate.detail == "no family that would be routed has 30 results of both arms: add cases"
+
+
 def test_digest_ignores_addresses_and_keys() -> None:
     one = route()
     moved = ArmEntry(name="big", model="big", base_url="http://elsewhere/v1", api_key_env="KEY")

@@ -129,18 +129,16 @@ def plan_split(
         evidence[key] = evidence.get(key, NO_EVIDENCE).plus(found)
     policy_arms = [PolicyArm(arm, found.cost) for arm, found in arms.items()]
     samples = _samples(arms, further or {})
-    enough = frozenset(
-        family
-        for family in {family for family, _ in samples}
-        if min(samples.get((family, arm), 0.0) for arm in arms if arm == baseline or arm not in refused)
-        >= rules.minimum_samples
-    )
-    promised, promise, obstacle = _promise(arms, baseline, rules, alpha, refused, seed, enough)
+    promised, promise, obstacle = _promise(arms, baseline, rules, alpha, refused, seed, samples)
     gates.append(_promise_gate(promise, obstacle))
     families = {}
     for family in [*sorted({family for family, _ in evidence}), EVERY_FAMILY]:
         limits = rules if family in promised else _exploring(rules)
-        made = _split(policy_arms, baseline, evidence, family, limits, refused, seed, samples)
+        # the promise is about one arm; the others stay unproven
+        counted = {
+            arm: samples.get((family, arm), 0.0) if arm in (baseline, promised.get(family)) else 0.0 for arm in arms
+        }
+        made = _split(policy_arms, baseline, evidence, family, limits, refused, seed, counted)
         families[family] = _cells(made, evidence, family)
     return PlannedSplit(families, gates, promise)
 
@@ -186,9 +184,9 @@ def _promise(
     alpha: float,
     refused: frozenset[str],
     seed: int,
-    enough: frozenset[str],
-) -> tuple[frozenset[str], RoutePromise, str]:
-    """The families that may be routed, the bound on what is lost there, and why there is none.
+    samples: Mapping[tuple[str, str], float],
+) -> tuple[Mapping[str, str], RoutePromise, str]:
+    """The families that may be routed, each with its arm; the bound on what is lost there; why there is none.
 
     Families without enough results are left out by their number, which says nothing about what is lost in the others.
     """
@@ -202,13 +200,22 @@ def _promise(
         for arm, found in arms.items()
     }
     order, shares = _routed_order(halves, baseline, rules, refused, seed)
-    order = [family for family in order if family in enough]
     if not order:
-        return frozenset(), empty, "in no family is a candidate worth more than the baseline"
-    kept, promise = frozenset[str](), empty
+        return {}, empty, "in no family is a candidate worth more than the baseline"
+    main = {family: _main_arm(shares[family], baseline) for family in order}
+    order = [
+        family
+        for family in order
+        if min(samples.get((family, arm), 0.0) for arm in (baseline, main[family])) >= rules.minimum_samples
+    ]
+    if not order:
+        reason = f"no family that would be routed has {rules.minimum_samples:g} results of both arms: add cases"
+        return {}, empty, reason
+    kept: Mapping[str, str] = {}
+    promise = empty
     for step in _STEPS:
-        chosen = frozenset(order[: max(1, round(step * len(order)))])
-        found = _worse(_pairs(others, baseline, {family: shares[family] for family in chosen}), _judged(arms))
+        chosen = {family: main[family] for family in order[: max(1, round(step * len(order)))]}
+        found = _worse(_pairs(others, baseline, chosen), _judged(arms))
         if found is None:
             break
         bound = upper_bound(found.worse, found.pairs)
@@ -250,7 +257,7 @@ def _routed_order(
         if 1.0 - made[baseline] <= rules.exploration:
             continue
         shares[family] = made
-        pairs = list(_pairs(halves, baseline, {family: made}))
+        pairs = _pairs(halves, baseline, {family: _main_arm(made, baseline)})
         known = [one.label if one.label is not None else one.verdict for one in pairs]
         seen = [one for one in known if one is not None]
         harm[family] = (sum(seen) + 0.5) / (len(seen) + 1.0)
@@ -271,8 +278,8 @@ def _plain_evidence(arm: str, results: ArmResults) -> Mapping[str, ArmEvidence]:
     return counted
 
 
-def _pairs(arms: Mapping[str, ArmResults], baseline: str, shares: Mapping[str, Mapping[str, float]]) -> list[_Pair]:
-    """The cases of these families with an answer of the baseline and of the arm that would get most of the rest."""
+def _pairs(arms: Mapping[str, ArmResults], baseline: str, chosen: Mapping[str, str]) -> list[_Pair]:
+    """The cases of these families with an answer of the baseline and of the family's arm."""
     reference = {(one.case, one.repeat): one for one in arms[baseline].results}
     pairs = []
     for arm, found in arms.items():
@@ -280,7 +287,7 @@ def _pairs(arms: Mapping[str, ArmResults], baseline: str, shares: Mapping[str, M
             continue
         for one in found.results:
             other = reference.get((one.case, one.repeat))
-            if other is None or one.family not in shares or _main_arm(shares[one.family], baseline) != arm:
+            if other is None or chosen.get(one.family) != arm:
                 continue
             judged = found.judged or arms[baseline].judged
             label = _is_worse(other.label, one.label) if judged else _is_worse(other.verdict, one.verdict)
@@ -291,6 +298,7 @@ def _pairs(arms: Mapping[str, ArmResults], baseline: str, shares: Mapping[str, M
 
 
 def _main_arm(shares: Mapping[str, float], baseline: str) -> str:
+    """The candidate with the greatest share."""
     return max((share, arm) for arm, share in shares.items() if arm != baseline)[1]
 
 
@@ -349,16 +357,15 @@ def _split(
     rules: PolicyRules,
     refused: frozenset[str],
     seed: int,
-    samples: Mapping[tuple[str, str], float] | None = None,
+    samples: Mapping[str, float] | None = None,
 ) -> FamilyShares:
     own = {arm.name: evidence.get((family, arm.name), NO_EVIDENCE) for arm in arms}
     pooled: dict[str, ArmEvidence] = {}
     for (_, arm), found in evidence.items():
         pooled[arm] = pooled.get(arm, NO_EVIDENCE).plus(found)
     digest = blake2b(f"{seed} {family}".encode(), digest_size=8).digest()
-    counted = None if samples is None else {arm.name: samples.get((family, arm.name), 0.0) for arm in arms}
     random = Random(digest)  # noqa: S311 - a plan is repeatable
-    return split_family(arms, baseline, own, pooled, rules, random, refused, counted)
+    return split_family(arms, baseline, own, pooled, rules, random, refused, samples)
 
 
 def _samples(
