@@ -193,7 +193,7 @@ def test_too_few_labels_decide_nothing(tmp_path: Path) -> None:
     run = store(tmp_path, agreeing(60, 40, probability=0.6))
     found = answer(tmp_path, "calibrate", "latest", code=3)
     assert found["calibrations"][0]["reasons"] == [
-        f"only 60 labels, 40 more are needed: gradeline label {run.id} --grader quality --sample 40"
+        f"only 60 labels, 40 more are needed: gradeline label {run.id} --grader quality --sample 100"
     ]
     assert found["exit_code"] == 3
 
@@ -414,5 +414,5 @@ def test_raters_that_disagree_and_replaced_responses_are_left_out(tmp_path: Path
     found = answer(tmp_path, "calibrate", "latest")["calibrations"][0]
     assert (found["labels"], found["unresolved"], found["stale"]) == (108, 1, 1)
     text = " ".join(gradeline(tmp_path, "calibrate", "latest").stdout.split())
-    assert f"1 result left out: raters disagree; gradeline label {run.id} --adjudicate" in text
+    assert f"1 result left out: raters disagree; gradeline label {run.id} --grader quality --adjudicate" in text
     assert "1 label left out: the response was replaced" in text

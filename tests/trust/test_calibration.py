@@ -63,16 +63,43 @@ def test_too_few_labels_say_how_many_more_and_how_to_get_them() -> None:
     found = calibrated(labelled(50, 0, 0, 4))
     assert found.state == "failed"
     assert found.reasons == (
-        "only 54 labels, 46 more are needed: gradeline label run1 --grader quality --sample 46",
+        "only 54 labels, 46 more are needed: gradeline label run1 --grader quality --sample 100",
         "only 4 labels of results that fail, 6 more are needed:"
-        " gradeline label run1 --grader quality --sample 100 --stratify",
+        " gradeline label run1 --grader quality --sample 150 --stratify",
     )
     assert not found.conclusive
 
 
+def test_more_labels_are_asked_for_than_a_sample_has_that_was_labelled_completely() -> None:
+    left_out = LabelSource(unresolved=3, stale=4)
+    found = calibrate(JUDGE, labelled(90, 0, 0, 3), JudgedResults([1.0] * 900, 993, 0), AT, left_out)
+    assert found.reasons == (
+        "only 93 labels, 7 more are needed: gradeline label run1 --grader quality --sample 107",
+        "only 3 labels of results that fail, 7 more are needed:"
+        " gradeline label run1 --grader quality --sample 350 --stratify",
+    )
+    (only,) = calibrated(labelled(98, 0, 0, 9), [1.0] * 2).reasons
+    assert only.endswith("1 more is needed: gradeline label run1 --grader quality --sample 109 --stratify")
+
+
+def test_a_run_with_too_few_results_needs_cases_not_labels() -> None:
+    found = calibrated(labelled(20, 0, 0, 10), [1.0] * 9)
+    assert found.reasons == ("only 30 labels, 70 more are needed: run more cases, as run run1 has only 39 results",)
+    whole = calibrated(labelled(20, 0, 0, 10), ())
+    assert whole.reasons == (
+        "only 30 labels, 70 more are needed: run more cases, as every result of run run1 has a label",
+    )
+
+
+def test_the_name_of_a_question_is_quoted_for_a_shell() -> None:
+    asked = JUDGE._replace(question="is it $(right)?")
+    found = calibrate(asked, labelled(9, 0, 0, 9), JudgedResults((), 900, 0), AT)
+    assert found.reasons[0].endswith("gradeline label run1 --question 'is it $(right)?' --sample 100")
+
+
 def test_labels_of_another_question_are_drawn_by_its_name() -> None:
-    found = calibrate(JUDGE._replace(question="human"), labelled(9, 0, 0, 9), JudgedResults((), 18, 0), AT)
-    assert found.reasons[0].endswith("82 more are needed: gradeline label run1 --question human --sample 82")
+    found = calibrate(JUDGE._replace(question="human"), labelled(9, 0, 0, 9), JudgedResults((), 900, 0), AT)
+    assert found.reasons[0].endswith("82 more are needed: gradeline label run1 --question human --sample 100")
 
 
 def test_a_judge_that_agrees_by_chance_fails() -> None:

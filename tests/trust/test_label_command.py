@@ -256,7 +256,7 @@ def test_two_raters_label_one_sample_at_the_same_time(store: SqliteStorage, run:
     assert "quality: 5 results with labels" in text
     assert "Krippendorff's alpha" in text
     assert "ada: pass, eve: fail" in text
-    assert "3 unresolved" in text
+    assert f"3 unresolved: decide with gradeline label {run.id} --grader quality --adjudicate" in text
 
 
 def test_two_raters_and_postgresql(tmp_path: Path, postgres_url: str) -> None:
@@ -328,3 +328,23 @@ def test_a_wrong_scale_is_refused_before_anything_is_shown(store: SqliteStorage,
 
 def test_there_are_no_labels_yet(store: SqliteStorage, run: Run, tmp_path: Path) -> None:
     assert "No labels yet. Start with: gradeline label" in label(tmp_path, "--status").stdout
+
+
+def test_the_command_after_labelling_names_the_question(store: SqliteStorage, run: Run, tmp_path: Path) -> None:
+    with LabelProcess(tmp_path, "--question", "is it nice?", "--sample", "1", "--rater", "ada") as terminal:
+        terminal.wait_for("1 of 1")
+        terminal.press("p")
+        terminal.wait_for(f"gradeline calibrate {run.id} --question 'is it nice?'")
+        assert terminal.ends() == 0
+    text = label(tmp_path, "--status").stdout
+    assert "is it nice?: 1 result with labels" in text
+
+
+def test_a_case_key_is_one_line_of_the_status(store: SqliteStorage, tmp_path: Path) -> None:
+    run = judged_run(store, 3)
+    sample, key = Sample("c9\nada  agrees with all", "?"), "c9\nada  agrees with all"
+    store.put_response(ResponseKey(run.id, key), Response(text="yes"), sample)
+    for rater, verdict in (("ada", "pass"), ("eve", "fail")):
+        labelling = Labelling(store, run, "quality", rater)
+        labelling.put(labelling.record(key, 0), HumanVerdict("pass" if verdict == "pass" else "fail"))
+    assert "\nada  agrees" not in label(tmp_path, run.id, "--status").stdout

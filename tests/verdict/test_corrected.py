@@ -102,8 +102,23 @@ def test_the_interval_holds_the_truth_in_most_draws() -> None:
         ),
         (
             of(0, 40),
-            "40 labels, only 0 pass, and at least 5 are needed: label 160 more: gradeline label RUN --sample 200",
-            160,
+            "40 labels, only 0 pass, and at least 5 are needed: label 100 more: gradeline label RUN --sample 140",
+            100,
+        ),
+        (
+            of(0, 40)._replace(scores=[1.0], passes=[1], groups=[99], total=42),
+            "40 labels, only 0 pass, and at least 5 are needed: label 1 more: gradeline label RUN --sample 42",
+            1,
+        ),
+        (
+            of(6, 6)._replace(scores=[1.0], passes=[1], groups=[99], total=13),
+            "12 labels, at least 30 are needed: run more cases, as the judge scored only 13 results here",
+            18,
+        ),
+        (
+            of(20, 6)._replace(stale=8, unresolved=20),
+            "26 labels, at least 30 are needed: label 4 more: gradeline label RUN --sample 100",
+            4,
         ),
         (
             run_with(probability=None),

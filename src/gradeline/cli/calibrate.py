@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -205,7 +206,7 @@ def _print(settings: CliSettings, run: Run, found: CalibratedRun, probes: Mappin
         but = "" if states[best] == "calibrated" else "; yet it failed too"
         out.print(safe_text(single_line(f"Of these judges, {best} agrees most with the labels{but}."), "bold"))
     for key in found.without_labels:
-        out.print(safe_text(f"{key}: no labels; gradeline label {run.id} --grader {key} --sample 100"))
+        out.print(safe_text(f"{key}: no labels; gradeline label {run.id} --grader {shlex.quote(key)} --sample 100"))
 
 
 def _print_calibration(out: Console, found: Calibration) -> None:
@@ -262,7 +263,8 @@ def _lines(found: Calibration) -> Iterator[str]:
     yield f"{missing}, {_count(found.table.missing)} of them labelled" if found.missing else missing
     if found.unresolved:
         left_out = f"{count_noun(found.unresolved, 'result')} left out: raters disagree"
-        yield f"{left_out}; gradeline label {found.run} --adjudicate"
+        option = "--grader" if found.question == found.grader else "--question"
+        yield f"{left_out}; gradeline label {found.run} {option} {shlex.quote(found.question)} --adjudicate"
     if found.stale:
         yield f"{count_noun(found.stale, 'label')} left out: the response was replaced"
     rule = found.length_rule

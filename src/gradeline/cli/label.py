@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -178,6 +179,13 @@ class _Question:
         return self.default
 
 
+def _option(run: Run, question: str) -> str:
+    """The option that names a question in a command about this run; none for the question of its only grader."""
+    if [question] == list(run.graders):
+        return ""
+    return f" {'--grader' if question in run.graders else '--question'} {shlex.quote(question)}"
+
+
 def _draw(
     settings: CliSettings, storage: Storage, asked: _Question, size: int | None, seed: int | None, method: str | None
 ) -> LabelSample:
@@ -236,8 +244,11 @@ def _print_summary(labelling: Labelling, labelled: int, stored: int, left: int) 
     click.echo(f"{labelled} of {total} labelled by {single_line(labelling.rater)} ({stored} now)")
     if left:
         click.echo(f"Label the other {left} later: start the same command again.")
-    else:
-        click.echo(f"Measure the judge against the labels: {program} calibrate {labelling.run.id}")
+    elif any(grader.judges for grader in labelling.run.graders.values()):
+        grader = labelling.run.graders.get(labelling.question)
+        option = "" if grader is not None and grader.judges else f" --question {shlex.quote(labelling.question)}"
+        what = f"{program} calibrate {labelling.run.id}{option}"
+        click.echo(f"Measure the judge against the labels: {visible(single_line(what))}")
 
 
 def _rater(name: str | None) -> str:
@@ -288,8 +299,8 @@ def _import(
         _print_json({"run": asked.run.id, **done._asdict()})
     elif not settings.quiet:
         click.echo(
-            f"{done.stored:,} labels stored, {done.unchanged:,} were there already,"
-            f" {done.unlabelled:,} rows without a label"
+            f"{_counted(done.stored, 'label')} stored, {done.unchanged:,} stored before,"
+            f" {_counted(done.unlabelled, 'row')} without a label"
         )
 
 
@@ -324,7 +335,7 @@ def _report_written(settings: CliSettings, output: Path, number: int, noun: str)
     if settings.json:
         _print_json({"written": [str(output)], "rows": number})
     elif not settings.quiet:
-        click.echo(f"{number:,} {noun}{'' if number == 1 else 's'} written to {single_line(str(output))}")
+        click.echo(f"{_counted(number, noun)} written to {single_line(str(output))}")
 
 
 def _show_status(settings: CliSettings, storage: Storage, asked: _Question) -> None:
@@ -343,7 +354,7 @@ def _show_status(settings: CliSettings, storage: Storage, asked: _Question) -> N
         click.echo(f"No labels yet. Start with: {program_name()} label {asked.run.id} --sample 100 --seed 1")
         return
     for one in found:
-        _print_status(settings, one)
+        _print_status(settings, asked.run, one)
 
 
 def _status_data(status: LabelStatus) -> dict[str, object]:
@@ -361,9 +372,9 @@ def _interval_data(found: Interval | None) -> dict[str, float] | None:
     return None if found is None else {"estimate": found.estimate, "low": found.low, "high": found.high}
 
 
-def _print_status(settings: CliSettings, status: LabelStatus) -> None:
+def _print_status(settings: CliSettings, run: Run, status: LabelStatus) -> None:
     out = console(settings)
-    out.print(safe_text(f"{status.question}: {status.results:,} results with labels", "bold"))
+    out.print(safe_text(single_line(f"{status.question}: {_counted(status.results, 'result')} with labels"), "bold"))
     for sample in status.samples:
         by_rater = ", ".join(f"{rater or '(no name)'} {number}" for rater, number in sample.by_rater.items())
         left = sample.size - sample.labelled
@@ -378,9 +389,11 @@ def _print_status(settings: CliSettings, status: LabelStatus) -> None:
     if status.pairs:
         print_table(out, _PAIRS, [_pair_row(one) for one in status.pairs])
     if status.unresolved:
-        out.print(safe_text(f"{status.unresolved} unresolved: decide with {program_name()} label --adjudicate"))
+        words = f"{program_name()} label {run.id}{_option(run, status.question)} --adjudicate"
+        out.print(safe_text(single_line(f"{status.unresolved} unresolved: decide with {words}"), most=1_000))
     if status.stale:
-        out.print(safe_text(f"{status.stale} about a response that was replaced since; they do not count"))
+        stale = _counted(status.stale, "result")
+        out.print(safe_text(f"{stale} with labels of a response that was replaced since: label the new one"))
     _print_disagreements(settings, status)
 
 
@@ -397,7 +410,7 @@ def _print_disagreements(settings: CliSettings, status: LabelStatus) -> None:
         return
     rows = [
         (
-            safe_text(one.case if one.repeat == 0 else f"{one.case} #{one.repeat}"),
+            safe_text(single_line(one.case if one.repeat == 0 else f"{one.case} #{one.repeat}")),
             safe_text(", ".join(f"{rater or '(no name)'}: {value}" for rater, value in one.values.items())),
             "" if one.resolved else "unresolved",
         )
@@ -407,6 +420,10 @@ def _print_disagreements(settings: CliSettings, status: LabelStatus) -> None:
     print_table(out, _DISAGREEMENTS, rows, title="disagreements")
     if len(status.disagreements) > _MOST_DISAGREEMENTS:
         out.print(safe_text(f"… and {len(status.disagreements) - _MOST_DISAGREEMENTS} more; see them with --json"))
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _print_json(data: dict[str, object]) -> None:

@@ -210,5 +210,6 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
 
     @property
     def reference(self) -> str:
-        """What the judge was compared with, as a noun in the plural."""
-        return "labels" if self.against is None else f"verdicts of {self.against}"
+        """What the judge was compared with, as a noun that fits the number of labels."""
+        ending = "" if self.labels == 1 else "s"
+        return f"label{ending}" if self.against is None else f"verdict{ending} of {self.against}"

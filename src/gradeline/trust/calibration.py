@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from math import fsum
+from math import ceil, fsum
 from typing import NamedTuple
 
 import msgspec
@@ -40,6 +41,7 @@ from gradeline.trust.label_and_verdict import (
 from gradeline.trust.length_rule import length_rule
 
 CURVE_BINS = 10
+_SAMPLE_STEP = 50
 MIN_TAG = 10
 """Below this number of labels a tag has no numbers."""
 
@@ -160,19 +162,18 @@ def with_state(found: Calibration) -> Calibration:
 
 def _failures(found: Calibration) -> Iterator[str]:
     """The conditions that do not hold; what is missing, and how to get it."""
-    option = "--grader" if found.question == found.grader else "--question"
-    draw = f"gradeline label {found.run} {option} {found.question}"
     if not found.labels:
-        yield f"there are no labels: {draw} --sample {MIN_LABELS}"
+        yield f"there are no labels: {_draw(found, MIN_LABELS)}"
         return
     if found.labels < MIN_LABELS:
         missing = MIN_LABELS - found.labels
-        remedy = "run more cases" if found.against else f"{draw} --sample {missing}"
-        yield f"only {_labels(found.labels)}, {missing} more are needed: {remedy}"
+        remedy = _draw(found, MIN_LABELS + found.unresolved + found.stale)
+        yield f"only {_labels(found.labels)}, {_more(missing)}: {remedy}"
     for name, number in (("pass", found.positives), ("fail", found.negatives)):
         if number < MIN_CLASS:
-            remedy = "run other cases" if found.against else f"{draw} --sample {MIN_LABELS} --stratify"
-            yield f"only {_labels(number)} of results that {name}, {MIN_CLASS - number} more are needed: {remedy}"
+            size = max(MIN_LABELS, ceil(MIN_CLASS * found.labels / max(number, 1) / _SAMPLE_STEP) * _SAMPLE_STEP)
+            remedy = "run other cases" if found.against else _draw(found, size, "--stratify")
+            yield f"only {_labels(number)} of results that {name}, {_more(MIN_CLASS - number)}: {remedy}"
     if found.kappa is None or found.kappa_lower is None:
         yield "kappa is undefined: all labels and verdicts are the same, or no labelled result has a verdict"
     elif found.kappa_lower < MIN_KAPPA:
@@ -183,6 +184,23 @@ def _failures(found: Calibration) -> Iterator[str]:
     if found.missing_rate > MAX_MISSING:
         counts = f"{found.missing:,} of {found.results:,} results"
         yield f"no verdict on {counts} ({found.missing_rate:.1%}), above {MAX_MISSING:.0%}"
+
+
+def _draw(found: Calibration, size: int, *options: str) -> str:
+    """How to get labels: the command that draws a sample of this size, where the run has so many results."""
+    if found.against:
+        return "run more cases"
+    if found.labels >= found.results:
+        return f"run more cases, as every result of run {found.run} has a label"
+    if found.results < MIN_LABELS:
+        return f"run more cases, as run {found.run} has only {found.results:,} results"
+    option = "--grader" if found.question == found.grader else "--question"
+    words = ("gradeline", "label", found.run, option, found.question, "--sample", str(min(size, found.results)))
+    return shlex.join([*words, *options])
+
+
+def _more(number: int) -> str:
+    return f"{number:,} more {'is' if number == 1 else 'are'} needed"
 
 
 def _labels(number: int) -> str:

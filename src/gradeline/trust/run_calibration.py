@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -108,7 +109,7 @@ def _read_labels(
 
 def _no_labels(run: Run, question: str, questions: Sequence[str], *, is_grader: bool) -> Problem:
     option = "--grader" if is_grader else "--question"
-    remedy = f"gradeline label {run.id} {option} {question} --sample 100"
+    remedy = f"gradeline label {run.id} {option} {shlex.quote(question)} --sample 100"
     others = [name for name in questions if name != question]
     hint = f"; if labels of {', '.join(others)} answer the same question, name it with --question" if others else ""
     return Problem(question, f"run {run.id} has no labels for it: {remedy}{hint}")

@@ -297,7 +297,7 @@ def _require_labels(scores: LabelledScores, labels: Sequence[_Label], measure: C
         passing = round(fsum(one.value for one in labels))
         for word, number in (("pass", passing), ("fail", count - passing)):
             if number < MIN_OF_CLASS:
-                missing = _missing_of_class(number, count)
+                missing = _missing_of_class(number, count, scores.judged - count)
                 needed = f"only {number:,} {word}, and at least {MIN_OF_CLASS} are needed"
                 raise CorrectionRefusedError(_too_few(scores, count, missing, needed), missing)
 
@@ -310,13 +310,19 @@ def _no_labels(scores: LabelledScores) -> str:
     return f"no labels; label {MIN_LABELS} or more results: {scores.command} --sample 100"
 
 
-def _missing_of_class(number: int, count: int) -> int:
-    """The labels after which, at this rate, there are enough of a class."""
-    return ceil(MIN_OF_CLASS * count / max(number, 1)) - count
+def _missing_of_class(number: int, count: int, left: int) -> int:
+    """The labels after which, at this rate, there are enough of a class; not more than are ``left``, if any are."""
+    missing = ceil(MIN_OF_CLASS * count / max(number, 1)) - count
+    return min(missing, left) if left > 0 else missing
 
 
 def _too_few(scores: LabelledScores, count: int, missing: int, needed: str) -> str:
-    sample = ceil((count + missing) / _SAMPLE_STEP) * _SAMPLE_STEP
+    if scores.judged < max(count + 1, MIN_LABELS):
+        return f"{_labels(count)}, {needed}: run more cases, as the judge scored only {scores.judged:,} results here"
+    unused = scores.unresolved + scores.stale + scores.unjudged + scores.categories  # a part of the sample, perhaps
+    sample = ceil((count + missing + unused) / _SAMPLE_STEP) * _SAMPLE_STEP
+    if sample > scores.total > 0:
+        sample = scores.total
     return f"{_labels(count)}, {needed}: label {missing:,} more: {scores.command} --sample {sample}"
 
 
