@@ -105,7 +105,7 @@ def test_labels_of_another_question_are_drawn_by_its_name() -> None:
 def test_a_judge_that_agrees_by_chance_fails() -> None:
     found = calibrated(labelled(30, 20, 30, 20))
     assert found.state == "failed"
-    assert found.reasons == ("kappa is 0.00, and its lower bound (one-sided, 95 %) -0.16 is below 0.4",)
+    assert found.reasons == ("kappa is 0.00, and its lower bound (one-sided, 95 %) -0.161 is below 0.4",)
     assert found.conclusive
 
 

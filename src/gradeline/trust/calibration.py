@@ -178,7 +178,7 @@ def _failures(found: Calibration) -> Iterator[str]:
         yield "kappa is undefined: all labels and verdicts are the same, or no labelled result has a verdict"
     elif found.kappa_lower < MIN_KAPPA:
         yield (
-            f"kappa is {found.kappa.estimate:.2f}, and its lower bound (one-sided, 95 %) {found.kappa_lower:.2f} is"
+            f"kappa is {found.kappa.estimate:.2f}, and its lower bound (one-sided, 95 %) {found.kappa_lower:.3f} is"
             f" below {MIN_KAPPA:g}"
         )
     if found.missing_rate > MAX_MISSING:
