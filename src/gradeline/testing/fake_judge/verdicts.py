@@ -122,21 +122,32 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
 
 
 def _by_mark(text: str, fences: list[_Fence], truths: Truths) -> list[ShownAnswer]:
-    found: dict[str, ShownAnswer] = {}
+    """The first answer with each mark. In fences of gradeline's answers, the same mark can name several: a judge of
+    pairs may be shown an answer and a changed copy."""
+    found: dict[tuple[str, int], ShownAnswer] = {}
+    seen: dict[str, _Fence | None] = {}
     for mark in _MARK.finditer(text):
         item = mark["item"]
-        if item in found:
-            continue
         fence = _innermost(fences, mark.start(), mark.end())
+        if item in seen and not (_is_answer(fence) and _is_answer(seen[item])):
+            continue
+        seen.setdefault(item, fence)
+        key = (item, fence.start if fence and _is_answer(fence) else -1)
+        if key in found:
+            continue
         if fence:
             start, end, label = fence.inner_start, fence.inner_end, fence.label
         else:
             paragraph = re.split(r"\n[ \t]*\n", text[mark.start() :], maxsplit=1)[0]
             start, end, label = mark.start(), mark.start() + len(paragraph), ""
-        found[item] = ShownAnswer(
+        found[key] = ShownAnswer(
             item, _truth_of(mark, truths), _MARK.sub("", text[start:end]).strip(), start, end, label
         )
     return list(found.values())
+
+
+def _is_answer(fence: _Fence | None) -> bool:
+    return fence is not None and _OWN_FENCE.match(fence.label) is not None
 
 
 def _truth_of(mark: re.Match[str], truths: Truths) -> Truth:
