@@ -135,9 +135,9 @@ def test_nothing_changed(frozen: Project) -> None:
 def test_a_judge_that_drifts_after_some_calls_is_named_and_drifted(frozen: Project) -> None:
     calls = len(frozen.judge.requests)
     frozen.judge.behaviour = read_behaviour(f"drift,k={calls},g=-0.2")
-    states = [frozen.run()["summary"]["graders"]["quality"]["calibration"]["state"] for _ in range(3)]
-    assert "drifted" in states
-    assert states[-1] == "drifted"
+    columns = [frozen.run()["summary"]["graders"]["quality"] for _ in range(3)]
+    assert columns[-1]["calibration"]["state"] == "drifted"
+    assert "judge" in [column["anchors"]["answer"] for column in columns if column["anchors"]]
     points = frozen.data("trend", "advice")["points"]
     assert [("judge" in point["changes"], point["segment"]) for point in points] == [
         (False, 0),
@@ -162,7 +162,9 @@ def test_an_agent_that_gets_worse_is_the_system(frozen: Project) -> None:
     assert found["answer"] == "system"
     assert found["judge"]["alarm"] is None
     assert found["moved"] == pytest.approx(-0.3)
-    assert frozen.data("show", code=None)["summary"]["graders"]["quality"]["calibration"]["state"] == "uncalibrated"
+    column = frozen.run()["summary"]["graders"]["quality"]
+    assert (column["calibration"]["state"], column["anchors"]["answer"]) == ("uncalibrated", "system")
+    assert "anchors: the system changed since" in frozen("show")
 
 
 def test_a_judge_that_is_down_is_no_change(frozen: Project) -> None:

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gradeline.engine.anchors import anchors_in_use, checks_of, limited_reference, next_anchors
+from gradeline.engine.anchor_records import anchors_in_use, checks_of
+from gradeline.engine.anchors import limited_reference, next_anchors
 from gradeline.engine.definition import RunOptions
 from gradeline.engine.lifecycle import run_event_loop
 from gradeline.engine.orchestrate import RunRequest, resume_run, run_suite

@@ -198,7 +198,7 @@ def exit_code(outcomes: list[CheckOutcome]) -> int:
 def list_sets() -> None:
     """List the anchors in use, with what they last showed."""
     from gradeline.cli.stores import open_store
-    from gradeline.engine.anchors import checks_of
+    from gradeline.engine.anchor_records import checks_of
     from gradeline.trust.anchors import sets_in_use
 
     settings = current_settings()
@@ -219,7 +219,7 @@ def list_sets() -> None:
 def show(suite: str | None, grader: str | None) -> None:
     """Show anchors, their scores, and what they last showed."""
     from gradeline.cli.stores import open_store
-    from gradeline.engine.anchors import checks_of
+    from gradeline.engine.anchor_records import checks_of
     from gradeline.trust.anchors import sets_in_use
 
     settings = current_settings()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from gradeline.engine.anchor_records import AnchorFinding, anchor_findings
 from gradeline.engine.comparison import paired
 from gradeline.engine.corrected import labelled_scores
 from gradeline.engine.definition import FAIL_FAST, Rules, run_data, stopped_data
@@ -141,6 +142,8 @@ class GraderSummary(msgspec.Struct, frozen=True):
     """What a judge decided that decides only what it is sure of; None for other graders."""
     probes: tuple[ProbeFinding, ...] = ()
     """What probes of the judge found; empty for a judge that was never probed."""
+    anchors: AnchorFinding | None = None
+    """What the anchors that the run judged again showed; None without any."""
     corrected: CorrectedRate | None = None
     """The pass rate corrected by labels; None without any label of this run."""
     corrected_mean: CorrectedRate | None = None
@@ -152,12 +155,17 @@ class GraderSummary(msgspec.Struct, frozen=True):
         findings = (None if one is None else one.sentence for one in (self.orders, self.selective))
         judge = None if self.calibration is None else self.calibration.note
         found = (self.pass_rule, self.left_out, *findings, judge)
-        return (*(note for note in found if note is not None), *self.corrections, *self.biases)
+        return (*(note for note in found if note is not None), *self.corrections, *self.biases, *self.drift)
 
     @property
     def biases(self) -> tuple[str, ...]:
         """The biases of the judge that probes flagged."""
         return flagged_sentences(self.probes)
+
+    @property
+    def drift(self) -> tuple[str, ...]:
+        """What anchors say of the system; what they say of the judge is its state."""
+        return (f"anchors: {self.anchors.sentence}",) if self.anchors and self.anchors.answer == "system" else ()
 
     @property
     def corrections(self) -> tuple[str, ...]:
@@ -535,6 +543,7 @@ def conclude(storage: Storage, run: Run, rules: Rules | None = None) -> RunRepor
     trust = judge_states(storage, run)
     summary, measured = measured_summary(storage, run)
     summary = with_probes(with_calibrations(summary, trust), probe_findings(storage, run))
+    summary = with_anchors(summary, anchor_findings(storage, run))
     labelled = labelled_scores(storage, run)
     summary = with_corrections(summary, labelled, rules)
     gate = rules.read(run)
@@ -577,6 +586,15 @@ def with_calibrations(summary: Summary, trust: Mapping[str, JudgeTrust]) -> Summ
         key: msgspec.structs.replace(column, calibration=JudgeState(trust[key].state, trust[key].reason))
         if key in trust
         else column
+        for key, column in summary.graders.items()
+    }
+    return msgspec.structs.replace(summary, graders=graders)
+
+
+def with_anchors(summary: Summary, found: Mapping[str, AnchorFinding]) -> Summary:
+    """The summary with what anchors showed."""
+    graders = {
+        key: msgspec.structs.replace(column, anchors=found[key]) if key in found else column
         for key, column in summary.graders.items()
     }
     return msgspec.structs.replace(summary, graders=graders)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gradeline.engine.anchor_records import anchors_in_use, checks_of, save_check
 from gradeline.engine.anchor_text import headline
 from gradeline.engine.execute import Spending, Stop
 from gradeline.engine.grade import GraderUse, Grading
@@ -24,8 +25,6 @@ from gradeline.errors import Outcome, ProviderRefusedError
 from gradeline.failpoints import failpoint
 from gradeline.model import AsyncGrader, Response, Run, Sample, Storage
 from gradeline.model.anchors import (
-    ANCHOR_CHECK,
-    ANCHORS,
     Anchor,
     AnchorCheck,
     AnchorScore,
@@ -35,8 +34,6 @@ from gradeline.model.anchors import (
 )
 from gradeline.model.observation import utc_text
 from gradeline.model.response import known_cost
-from gradeline.store.database import SharedStorage
-from gradeline.store.trust_records import TrustRecord, latest_record, put_record, records
 from gradeline.usercode.pools import CodeRunner
 from gradeline.verdict.drift import (
     CaseDifferences,
@@ -131,39 +128,6 @@ def can_be_anchored(use: GraderUse) -> bool:
     return isinstance(use.grader, AsyncGrader) and bool(use.grader.judges) and not use.inputs
 
 
-def anchors_in_use(storage: Storage, suite: str, grader: str) -> AnchorSet | None:
-    """The anchors of a grader of a suite; None if it has none."""
-    if not isinstance(storage, SharedStorage):
-        return None
-    row = latest_record(storage, ANCHORS, suite=suite, grader=grader)
-    found = None if row is None else read_anchor_set(row)
-    return found if found is not None and found.anchors else None
-
-
-def read_anchor_set(row: TrustRecord) -> AnchorSet | None:
-    """The set in a record of the store; None for one of a later version that this one cannot read."""
-    try:
-        return msgspec.json.decode(row.body, type=AnchorSet)
-    except msgspec.MsgspecError:
-        return None
-
-
-def checks_of(storage: Storage, anchors: AnchorSet) -> list[AnchorCheck]:
-    """All checks of a set, oldest first."""
-    found: list[AnchorCheck] = []
-    after = 0
-    while page := records(storage, ANCHOR_CHECK, suite=anchors.suite, grader=anchors.grader, after=after):
-        after = page[-1].n
-        for row in page:
-            try:
-                check = msgspec.json.decode(row.body, type=AnchorCheck)
-            except msgspec.MsgspecError:  # of a later version
-                continue
-            if check.set == anchors.id:
-                found.append(check)
-    return found
-
-
 def drift_of(anchors: AnchorSet, checks: Sequence[AnchorCheck]) -> Drift:
     """What changed since the anchors were frozen, by these checks."""
     frozen = {one.name: FrozenAnswer(one.scores, one.weight) for one in anchors.anchors}
@@ -201,13 +165,6 @@ def concluded(anchors: AnchorSet, checks: Sequence[AnchorCheck], check: AnchorCh
 
 def _evidence(state: ProcessState) -> ProcessEvidence:
     return ProcessEvidence(evidence=state.evidence, alarm=state.alarm, onset=state.onset)
-
-
-def save_check(storage: Storage, anchors: AnchorSet, check: AnchorCheck) -> None:
-    """Store a check under the judge that the anchors were frozen with."""
-    body = msgspec.json.encode(check).decode()
-    record = TrustRecord(ANCHOR_CHECK, anchors.suite, anchors.grader, anchors.judge_fingerprint, check.at, body)
-    put_record(storage, record)
 
 
 def new_check(anchors: AnchorSet, scores: Sequence[AnchorScore], judge_fingerprint: str) -> AnchorCheck:

@@ -10,20 +10,17 @@ from uuid import uuid4
 
 import msgspec
 
+from gradeline.engine.anchor_records import anchors_in_use, checks_of, read_anchor_set, save_check
 from gradeline.engine.anchors import (
     AnchorJudge,
-    anchors_in_use,
     can_be_anchored,
     case_scores,
-    checks_of,
     concluded,
     found_judge,
     is_frozen_grader,
     limited_reference,
     new_check,
     next_anchors,
-    read_anchor_set,
-    save_check,
 )
 from gradeline.engine.definition import RunDefinition, now
 from gradeline.engine.grade import GraderUse
