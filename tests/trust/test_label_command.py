@@ -293,9 +293,11 @@ def test_without_a_terminal_files_are_used(store: SqliteStorage, run: Run, tmp_p
     for stored, unchanged in ((5, 0), (0, 5)):
         assert label_json(tmp_path, "latest", "--from", "filled.csv", "--rater", "ada") == {
             "run": run.id,
+            "format": "gradeline",
             "stored": stored,
             "unchanged": unchanged,
             "unlabelled": 0,
+            "left_out": {},
         }
     done = label(tmp_path, "--export", "labels.jsonl")
     assert (done.returncode, done.stdout) == (0, "5 labels written to labels.jsonl\n")

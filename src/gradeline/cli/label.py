@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import click
 
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradeline.cli.label_terminal import LabelItem
+    from gradeline.importers.tool_labels import LabelFormat
     from gradeline.model import Run, Storage
     from gradeline.model.label import SamplingMethod
     from gradeline.stats.intervals import Interval
     from gradeline.trust.label_samples import LabelSample
-    from gradeline.trust.labelling import Labelling
+    from gradeline.trust.labelling import Labelling, LabelScale
     from gradeline.trust.labelling_status import LabelStatus, RaterPair
 
 _MODES = ("--status", "--export", "--import", "--template", "--adjudicate")
@@ -71,7 +72,13 @@ _FILE_KINDS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
     "source",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     metavar="FILE",
-    help="Store the labels of a .csv or .jsonl file.",
+    help="Store the labels of a file: .csv, .jsonl, or of another tool.",
+)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(["gradeline", "langfuse", "promptfoo", "argilla"]),
+    help="Format of the imported file (default: detected).",
 )
 @click.option("--replace", is_flag=True, help="Replace labels that differ from those of the imported file.")
 @click.option("--export", "output", type=click.Path(path_type=Path), metavar="FILE", help="Write all labels.")
@@ -91,6 +98,7 @@ def label(
     adjudicate: bool,
     template: Path | None,
     source: Path | None,
+    file_format: str | None,
     replace: bool,
     output: Path | None,
     history: bool,
@@ -109,6 +117,7 @@ def label(
     gradeline label latest --status
     gradeline label latest --template to-label.csv
     gradeline label latest --import labelled.csv --rater ada
+    gradeline label latest --import scores.json --format langfuse
     gradeline label latest --export labels.jsonl
     """
     from gradeline.cli.stores import open_store
@@ -129,7 +138,10 @@ def label(
         elif output is not None:
             _export(settings, storage, run, output, history=history)
         elif source is not None:
-            _import(settings, storage, asked, source, rater, replace=replace)
+            from gradeline.trust.labelling import read_scale
+
+            file = _LabelFile(source, cast("LabelFormat | None", file_format), read_scale(scale, categories))
+            _import(settings, storage, asked, file, rater, replace=replace)
         elif template is not None:
             sample = _draw(settings, storage, asked, size, seed, method)
             _write_template(settings, storage, run, sample, template)
@@ -278,17 +290,31 @@ def _disputed(storage: Storage, asked: _Question) -> list[LabelItem]:
     return items
 
 
+class _LabelFile(NamedTuple):
+    """A file to import: its format, if it is given, and the scale of its ratings."""
+
+    path: Path
+    format: LabelFormat | None
+    scale: LabelScale
+
+
 def _import(
-    settings: CliSettings, storage: Storage, asked: _Question, source: Path, rater: str | None, *, replace: bool
+    settings: CliSettings, storage: Storage, asked: _Question, file: _LabelFile, rater: str | None, *, replace: bool
 ) -> None:
-    from gradeline.trust.label_import import import_labels
+    from gradeline.importers.tool_labels import read_labels_of_tool
+    from gradeline.trust.label_import import import_labels, questions_of
     from gradeline.trust.labelling import check_label_name
 
     messages = ProgressMessages(settings)
+    read = read_labels_of_tool(file.path, file.format, file.scale)
+    known = {*asked.run.graders, *questions_of(storage, asked.run)}
+    read = read.for_question(known, asked.given or asked.default)
     done = import_labels(
         storage,
         asked.run,
-        source,
+        file.path,
+        rows=read.rows,
+        unit=read.unit,
         rater=check_label_name(_rater(rater), "rater"),
         question=asked.default,
         new_question=asked.new,
@@ -296,12 +322,14 @@ def _import(
         progress=lambda number: messages.print(f"{number:,} labels read"),
     )
     if settings.json:
-        _print_json({"run": asked.run.id, **done._asdict()})
+        _print_json({"run": asked.run.id, "format": read.format, **done._asdict(), "left_out": read.left_out})
     elif not settings.quiet:
         click.echo(
             f"{_counted(done.stored, 'label')} stored, {done.unchanged:,} stored before,"
             f" {_counted(done.unlabelled, 'row')} without a label"
         )
+        for reason, number in read.left_out.items():
+            click.echo(single_line(f"left out: {number:,} {reason}"))
 
 
 def _file_kind(path: Path) -> Literal["csv", "jsonl"]:

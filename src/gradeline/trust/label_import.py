@@ -77,15 +77,18 @@ def import_labels(
     new_question: str | None = None,
     replace: bool = False,
     progress: Callable[[int], None] = lambda _: None,
+    rows: Iterable[LabelFileRow | tuple[int, str]] | None = None,
+    unit: str = "line",
 ) -> LabelImport:
     """Store the labels of a CSV or JSON lines file, all or none.
 
+    ``rows`` are those of a file of another format; ``unit`` is what their numbers count.
     ``rater`` and ``question`` are for rows that name none; ``new_question`` may be one that no grader answers. A label
     that differs from the rater's stored one is a problem unless ``replace`` is set. `ConfigError` lists every problem
     of the file with its line.
     """
-    reading = _RowReading(storage, run, rater, question, new_question)
-    found = reading.labels(rows_of(path))
+    reading = _RowReading(storage, run, rater, question, new_question, unit)
+    found = reading.labels(rows_of(path) if rows is None else rows)
     existing = reading.check_results(found)
     stored = fresh_labels(storage, run)
     current = _by_slot(stored.labels)
@@ -93,10 +96,10 @@ def import_labels(
     fresh = [label for label in existing if not _is_stored(label, current, replaced)]
     if not replace:
         reading.check_stored(fresh, current)
-    rows = reading.label_rows(fresh, progress)
+    stored_rows = reading.label_rows(fresh, progress)
     reading.raise_problems(path)
-    _store(storage, run, rows)
-    return LabelImport(len(rows), len(found) - len(rows), reading.unlabelled)
+    _store(storage, run, stored_rows)
+    return LabelImport(len(stored_rows), len(found) - len(stored_rows), reading.unlabelled)
 
 
 def _by_slot(rows: Iterable[LabelRow]) -> dict[_Slot, LabelRow]:
@@ -117,8 +120,10 @@ def _is_stored(label: FileLabel, current: Mapping[_Slot, LabelRow], replaced: Ma
 class _RowReading:
     """Reads the labels of a file and collects its problems."""
 
-    def __init__(self, storage: Storage, run: Run, rater: str, question: str | None, new_question: str | None) -> None:
-        self._storage, self._run = storage, run
+    def __init__(
+        self, storage: Storage, run: Run, rater: str, question: str | None, new_question: str | None, unit: str
+    ) -> None:
+        self._storage, self._run, self._unit = storage, run, unit
         self._rater, self._question = rater, new_question or question
         self._questions = {*run.graders, *([] if new_question is None else [new_question]), *questions_of(storage, run)}
         self._problems: list[tuple[int, str]] = []
@@ -140,7 +145,7 @@ class _RowReading:
                 self._report(
                     label.line,
                     f"{quote(label.rater, 60)} labels case {quote(label.case, 60)}, repeat {label.repeat},"
-                    f" question {quote(label.question, 60)} differently in line {first.line}; keep one of them",
+                    f" question {quote(label.question, 60)} differently in {self._unit} {first.line}; keep one of them",
                 )
         return list(found.values())
 
@@ -195,7 +200,7 @@ class _RowReading:
         if not self._problems:
             return
         ordered = sorted(self._problems)
-        listed = [Problem(f"line {line}", message) for line, message in ordered[:_MAX_PROBLEMS]]
+        listed = [Problem(f"{self._unit} {line}", message) for line, message in ordered[:_MAX_PROBLEMS]]
         if len(ordered) > _MAX_PROBLEMS:
             listed.append(Problem("", f"and {len(ordered) - _MAX_PROBLEMS:,} more problems"))
         raise ConfigError(listed, f"no label of {path} was stored")
