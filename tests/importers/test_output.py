@@ -52,7 +52,7 @@ def store_run(store: SharedStorage, folder: Path, *results: ImportedResult, run:
 
 
 def seen(label: LabelRow) -> tuple[object, ...]:
-    return label.case, label.grader, label.verdict, label.score, label.reason, label.author, label.grade_outcome
+    return label.case, label.question, label.verdict, label.score, label.comment, label.rater, label.grade_outcome
 
 
 def test_labels_are_stored_next_to_grades(store: SharedStorage, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_labels_are_stored_next_to_grades(store: SharedStorage, tmp_path: Path) 
     labels = labels_of_run(store.database.read, run.id)
     assert [seen(label) for label in labels] == [
         ("a", "judge", "fail", 0.25, "wrong city", "ada", "pass"),
-        ("a", "human", "pass", None, "", None, "not_applicable"),
+        ("a", "human", "pass", None, "", "", "not_applicable"),
     ]
     assert labels[0].at == "2026-01-15T10:00:00Z"
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", labels[1].at)
@@ -106,8 +106,12 @@ def test_the_command_and_the_service_show_imported_labels(tmp_path: Path, capsys
         "grader": "human",
         "verdict": "pass",
         "score": None,
+        "category": None,
         "reason": "fine",
         "author": "ada",
+        "role": "rater",
+        "probability": None,
+        "sample": None,
         "at": None,
     }
     service = build_service(ServeSettings(store=file))

@@ -49,4 +49,6 @@ def grader_labels(storage: Storage, run: Run) -> Mapping[tuple[str, int, str], R
 
 def _json(labels: Sequence[LabelRow]) -> str:
     shown = [{name: getattr(label, field) for name, field in _FIELDS.items()} for label in labels]
+    for label in shown:
+        label["author"] = label["author"] or None
     return msgspec.json.encode(shown).decode()

@@ -162,7 +162,7 @@ def test_a_persons_verdict_is_a_label_and_not_a_grade(capsys: pytest.CaptureFixt
         "tone": 0.8,
     }
     assert france.grades["promptfoo"].outcome == "pass"
-    assert (label.grader, label.verdict, label.reason) == ("promptfoo", "fail", "too curt")
+    assert (label.question, label.verdict, label.comment) == ("promptfoo", "fail", "too curt")
 
 
 def test_a_grader_that_failed_has_no_score(capsys: pytest.CaptureFixture[str]) -> None:
