@@ -142,6 +142,18 @@ def test_rolling_back_is_one_step_and_then_the_baseline(good: SharedStorage) -> 
     assert second.table.number > first.table.number
 
 
+def test_a_route_in_postgresql(postgres_url: str) -> None:
+    from gradeline.store import PostgresStorage
+
+    opened = route(margin=0.1)
+    with PostgresStorage(postgres_url) as storage:
+        filled_store(storage=storage)
+        plan = publish(storage, opened, plan_route(storage, opened, now=NOW))
+        assert current_table(storage, opened, NOW).table == plan.table
+        assert plan.table.families["easy"]["small"].state == "proven"
+        assert roll_back(storage, opened, NOW).copied_from is None
+
+
 def test_another_limit_needs_another_plan() -> None:
     storage, opened = filled_store(), route(margin=0.1)
     publish(storage, opened, plan_route(storage, opened, now=NOW))
