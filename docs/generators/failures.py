@@ -14,7 +14,7 @@ from .tables import GENERATED, page, table
 
 _CODES = {
     0: "The gate passes; without one, enough cases have a score. `compare`: better, or not worse. `grade`: all pass.",
-    1: "The gate fails. `compare`: worse. `grade`: at least one case fails.",
+    1: "The gate fails. `compare`: worse. `grade`: at least one case fails. `route plan`: a gate refuses.",
     2: "The suite, a file, an option or a name is invalid; no call was made, or the run ended at the invalid row. "
     "`compare`: the runs cannot be compared.",
     3: "Undecided: too few cases have a score, or the difference may be chance. The output gives the reason.",
