@@ -61,6 +61,9 @@ _GRADES = {
     " reached, after all retries.",
     "budget": "A judge was not called, because that would have exceeded a budget.",
     "order_decided": "A judge saw two responses in both orders and named a different winner in each.",
+    "unsure": (
+        "A judge's verdict is [less certain than `agreement` requires](selective-judging.md); it is in the metadata."
+    ),
 }
 
 
