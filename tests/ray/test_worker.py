@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from gradeline.engine.execute import Stop
 from gradeline.engine.lifecycle import ExecutedCases, ExecutionResult, RunLock, run_under_lock
 from gradeline.engine.orchestrate import RunRequest, run_suite
@@ -19,7 +21,10 @@ from gradeline.engine.prepare import PreparedRun
 from gradeline.engine.ray.chunks import Chunk, ChunkResult
 from gradeline.engine.ray.worker import ChunkWorker, RunJob
 from gradeline.model import Run, Storage
+from gradeline.model.calibration import CALIBRATION, AgreementTable, Calibration
+from gradeline.model.learned_judging import LabelledConfidences
 from gradeline.store import open_storage
+from gradeline.store.trust_records import TrustRecord, put_record
 from gradeline.testing.fake_judge import FakeJudge
 from gradeline.transport import EgressPolicy, PublicOnly
 
@@ -129,6 +134,49 @@ def test_a_refusal_of_the_judge_is_reported_with_its_chunk(tmp_path: Path) -> No
         run(tmp_path, engine, store, graders={"quality": {"kind": "model_judge", "config": options}})
     assert [done.stopped for done in engine.done] == [None] * (CASES // CHUNK)
     assert all("HTTP 403" in str(done.refused) for done in engine.done)
+
+
+class CalibratedMeanwhile(SingleWorkerEngine):
+    """A judge is calibrated after the run was planned, and before its worker opens."""
+
+    async def __call__(
+        self, storage: Storage, prepared: PreparedRun, task: RunTask, stop: Stop | None = None
+    ) -> ExecutionResult:
+        grader = prepared.run_graders()["quality"]
+        record = Calibration(
+            suite="in hand",
+            grader="quality",
+            question="quality",
+            run="r",
+            judge=grader.judges,
+            judge_fingerprint=grader.calibrated_as,
+            at="2026-11-19T10:00:00Z",
+            state="calibrated",
+            labels=60,
+            positives=30,
+            negatives=30,
+            table=AgreementTable(tp=30, fp=0, fn=0, tn=30),
+            missing_rate=0.0,
+            selective=LabelledConfidences(confidences=(1.0,) * 60, agreed=(True,) * 60),
+        )
+        body = msgspec.json.encode(record).decode()
+        names = (record.suite, record.grader, record.judge_fingerprint, record.at)
+        put_record(storage, TrustRecord(CALIBRATION, *names, body))
+        return await super().__call__(storage, prepared, task, stop)
+
+
+def test_a_worker_uses_the_calibrations_of_its_driver(tmp_path: Path) -> None:
+    """With those of its own, the judge would be another one than that of the run, and the worker would refuse."""
+    store = str(tmp_path / "runs.db")
+    with FakeJudge("perfect").in_thread() as judge:
+        options = {"prompt": "{submission}", "model": "m", "base_url": judge.base_url(), "agreement": 0.9}
+        run(
+            tmp_path, CalibratedMeanwhile(store), store, graders={"quality": {"kind": "model_judge", "config": options}}
+        )
+    with open_storage(store) as storage:
+        grades = [record.grades["quality"] for record in storage.records(storage.find_run("latest").id)]
+    assert len(grades) == CASES
+    assert {grade.metadata["selective"]["measured"] for grade in grades} == {False}
 
 
 def test_a_stopped_worker_drops_waiting_chunks(tmp_path: Path) -> None:
