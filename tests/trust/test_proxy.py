@@ -22,7 +22,7 @@ from gradeline.store.route_log import requests_of
 from gradeline.store.trust_records import TrustRecord, put_record
 from gradeline.suite.declaration import PriceSpec
 from gradeline.trust.proxy import HEADER, ProxySettings, RouteProxy, client_token
-from gradeline.trust.request_log import usage_of
+from gradeline.trust.request_log import usage_of, usage_part
 from gradeline.trust.route_file import ArmEntry, FamilyRule, RouteFile
 
 KEYS = {"STRONG_KEY": "sk-strong-0123456789", "CHEAP_KEY": "sk-cheap-0123456789"}
@@ -417,10 +417,21 @@ def test_all_missing_keys_are_named(tmp_path: Path) -> None:
         b"nonsense",
         b"[]",
         b'{"usage": 3}',
+        b'{"usage": null}',
         b'{"usage": {"prompt_tokens": true, "completion_tokens": -1}}',
-        b"[" * 99_999,
+        b'{"usage": ' + b"[" * 99_999,
+        b'{"usage": {"prompt_tokens": 1',
     ],
 )
 def test_strange_usage_is_unknown(body: bytes) -> None:
-    assert usage_of(body, stream=False).input is None
-    assert usage_of(b"data: " + body, stream=True).output is None
+    assert usage_of(usage_part(body))[:2] == (None, None)
+
+
+def test_usage_is_found_in_every_format_and_not_in_the_text_of_an_answer() -> None:
+    text = json.dumps('"usage": {"prompt_tokens": 9, "completion_tokens": 9}')
+    chat = f'{{"usage": {{"prompt_tokens": 5, "completion_tokens": 6}}, "choices": [{{"content": {text}}}]}}'
+    assert usage_of(usage_part(chat.encode()))[:2] == (5, 6)
+    usage = '{"input_tokens": 7, "input_tokens_details": {"cached_tokens": 3}, "output_tokens": 8}'
+    events = f'data: {{"usage": null}}\n\ndata: {{"response": {{"usage": {usage}}}}}\n\ndata: [DONE]\n\n'
+    assert usage_of(usage_part(events.encode()))[:3] == (7, 8, 3)
+    assert len(usage_part(b'{"usage":' + b" " * 1_000_000)) <= 4096

@@ -30,7 +30,7 @@ from gradeline.transport.egress import EgressPolicy, PublicOnly, allow_all
 from gradeline.transport.errors import WIRE_ERRORS, AttemptError, raise_attempt_error
 from gradeline.transport.forwarding import ForwardingTransport
 from gradeline.transport.secrets import is_loopback
-from gradeline.trust.request_log import AnsweredCall, AnsweredRequest, RequestLog
+from gradeline.trust.request_log import AnsweredCall, AnsweredRequest, RequestLog, usage_part
 from gradeline.trust.route_file import ArmEntry, FamilyFinder, RouteFile, arm_keys
 from gradeline.trust.route_tables import RouteStatus, current_table, shares_of
 from gradeline.trust.router import draw_choice
@@ -41,8 +41,8 @@ _FORWARDED = ("accept", "idempotency-key", "traceparent", "tracestate", "x-reque
 _RETURNED = ("content-type", "content-encoding", "retry-after", "x-request-id")
 _TAIL = 65_536
 """Bytes kept of the end of a stream, which has its usage."""
-_MAX_LOGGED = 2_000_000
-"""A longer body is not searched for its usage."""
+_MAX_FAULT = 2_000_000
+"""Maximum size of an error's body, in bytes."""
 _MAX_ANSWER = 100_000_000
 _BODY_S = 60.0
 _FAILURES = 5
@@ -273,7 +273,7 @@ class RouteProxy:
         if 200 <= response.status < 300:
             return response
         try:
-            raw = await _read(response, _MAX_LOGGED)
+            raw = await _read(response, _MAX_FAULT)
         finally:
             response.close()
         answer = web.Response(status=_status(response), headers=_returned(response), body=_hidden(raw, arm.key))
@@ -296,8 +296,7 @@ class RouteProxy:
             finally:
                 response.close()
         self._failures.pop(arm.entry.name, None)
-        kept = raw if len(raw) <= _MAX_LOGGED else b""
-        calls.append(AnsweredCall(arm.entry.name, response.status, body=kept))
+        calls.append(AnsweredCall(arm.entry.name, response.status, usage=usage_part(raw)))
         headers = _returned(response) | _route_header(choice, arm)
         return web.Response(status=response.status, headers=headers, body=_hidden(raw, arm.key))
 
@@ -362,7 +361,7 @@ class RouteProxy:
             self._count_failure(arm.entry.name)
             if request.transport is not None:
                 request.transport.close()  # the client must not take the end for a complete answer
-        return AnsweredCall(arm.entry.name, response.status, error, bytes(tail), stream=True)
+        return AnsweredCall(arm.entry.name, response.status, error, usage_part(tail))
 
     def _count_failure(self, arm: str) -> None:
         self._failures[arm] = self._failures.get(arm, 0) + 1

@@ -22,6 +22,9 @@ from gradeline.trust.route_file import ArmEntry, RouteFile
 from gradeline.trust.route_log_rows import logged_request
 
 _BATCH = 200
+_USAGE = b'"usage"'
+_MAX_USAGE = 4096
+_DECODER = json.JSONDecoder()
 _MAX_WAITING = 20_000
 """Requests that wait to be written; beyond that the oldest are dropped, and counted."""
 _PAUSE_S = 0.2
@@ -35,9 +38,8 @@ class AnsweredCall(NamedTuple):
     arm: str
     status: int | None = None
     error: str | None = None
-    body: bytes = b""
-    """The whole body, or the last part of a stream."""
-    stream: bool = False
+    usage: bytes = b""
+    """The part of the answer with its usage (`usage_part`)."""
 
 
 class AnsweredRequest(NamedTuple):
@@ -125,7 +127,7 @@ class RequestLog:
         )
 
     def _call(self, call: AnsweredCall) -> RouteCall:
-        tokens = usage_of(call.body, stream=call.stream)
+        tokens = usage_of(call.usage)
         price = self._prices.get(call.arm)
         # a call that no server answered cost nothing that is known; it is not 0 either, unless it was never sent
         cost = 0.0 if call.error in ("connect", "dns", "tls") else None
@@ -141,29 +143,24 @@ class RequestLog:
         )
 
 
-def usage_of(body: bytes, *, stream: bool) -> Tokens:
-    """The tokens that a response of chat completions or of the Responses API reports; None where it reports none."""
-    texts = [body]
-    if stream:
-        lines = [line[5:].strip() for line in body.splitlines() if line.startswith(b"data:")]
-        texts = [line for line in reversed(lines) if b'"usage"' in line]
-    for text in texts:
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):
-            continue
-        usage = _usage(found)
-        if usage is not None:
-            return usage
-    return Tokens()
+def usage_part(body: bytes | bytearray) -> bytes:
+    """The part of an answer with its usage: a request that waits to be logged must not hold its whole answer.
+
+    Inside a string of JSON the quotes would be escaped, so the last one that is not is a key.
+    """
+    start = body.rfind(_USAGE)
+    return b"" if start < 0 else bytes(body[start + len(_USAGE) : start + len(_USAGE) + _MAX_USAGE])
 
 
-def _usage(found: object) -> Tokens | None:
-    if not isinstance(found, Mapping):
-        return None
-    usage = found.get("usage")
+def usage_of(part: bytes) -> Tokens:
+    """The tokens in a usage of chat completions or of the Responses API; None where it has none."""
+    text = part.decode(errors="replace").lstrip(" \t\r\n:")
+    try:
+        usage, _ = _DECODER.raw_decode(text)
+    except (ValueError, RecursionError):
+        return Tokens()
     if not isinstance(usage, Mapping):
-        return _usage(found.get("response"))
+        return Tokens()
     details = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
     return Tokens(
