@@ -106,11 +106,12 @@ def decide(route_path: Path, family: str, seed: int | None, no_log: bool) -> Non
     from random import Random
 
     from gradeline.store.route_log import create_route_tables, put_requests
+    from gradeline.trust.route_file import family_name
     from gradeline.trust.route_log_rows import logged_request
     from gradeline.trust.route_tables import current_table, shares_of
     from gradeline.trust.router import draw_choice
 
-    settings = current_settings()
+    settings, family = current_settings(), family_name(family)
     with _opened(route_path, "read" if no_log else "create") as (storage, opened):
         found = current_table(storage, opened)
         number = 0 if found.table is None else found.table.number

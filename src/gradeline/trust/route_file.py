@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -221,14 +221,12 @@ class FamilyFinder:
                 return ""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return ""
-        return clean_text(str(value)).text.strip()[:MAX_FAMILY]
+        return family_name(str(value))
 
 
-class OpenedRoute(NamedTuple):
-    """A route file that was read, with its path."""
-
-    path: Path
-    route: RouteFile
+def family_name(text: str) -> str:
+    """A task family as it is logged: without characters that cannot be stored, at most `MAX_FAMILY` long."""
+    return clean_text(text).text.strip()[:MAX_FAMILY]
 
 
 def read_route(path: Path) -> RouteFile:
