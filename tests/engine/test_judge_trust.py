@@ -16,6 +16,7 @@ from gradeline.model.calibration import CALIBRATION, AgreementTable, Calibration
 from gradeline.store import InMemoryStorage, PostgresStorage, SqliteStorage
 from gradeline.store.database import SharedStorage
 from gradeline.store.trust_records import TrustRecord, put_record
+from judged_run import JudgedCase, store_run
 
 STORES: dict[str, Callable[[pytest.FixtureRequest], SharedStorage]] = {
     "memory": lambda request: InMemoryStorage(),
@@ -83,6 +84,17 @@ def test_a_judge_without_a_record_is_uncalibrated(store: SharedStorage) -> None:
     file(store, RECORD, suite="another")
     file(store, RECORD, grader="tone")
     assert state_of(store) == ("uncalibrated", never)
+
+
+def test_the_remedy_is_to_label_unless_there_are_labels(store: SharedStorage) -> None:
+    graders = {"quality": JUDGE, "the tone": JUDGE}
+    run = store_run(store, [JudgedCase({"quality": True, "the tone": True}, label=True)], graders)
+    reasons = {key: trust.reason for key, trust in judge_states(store, run, NOW).items()}
+    assert reasons == {
+        "quality": f"never compared with labels: gradeline calibrate {run.id} --grader quality",
+        "the tone": f"never compared with labels: gradeline label {run.id} --grader 'the tone' --sample 100, then"
+        f" gradeline calibrate {run.id} --grader 'the tone'",
+    }
 
 
 def test_only_graders_with_a_judge_have_a_state(memory: SharedStorage) -> None:

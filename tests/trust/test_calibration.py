@@ -128,6 +128,7 @@ def test_without_failures_kappa_is_undefined() -> None:
 def test_errors_of_the_judge_are_missing_and_never_a_verdict() -> None:
     found = calibrated(labelled(60, 0, 0, 40, missing=20), ())
     assert found.table == AgreementTable(tp=60, fp=0, fn=0, tn=40, missing=20)
+    assert found.headline == "agreement 1.000, kappa 1.00 (1.00–1.00) on 100 of 120 labels"
     assert found.agreement == 1.0
     assert found.labels == 120
     assert found.missing_rate == pytest.approx(20 / 120)

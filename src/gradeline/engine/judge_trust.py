@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -9,14 +10,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from gradeline.engine.definition import Rules
+from gradeline.engine.definition import Rules, command
 from gradeline.errors import ConfigError
 from gradeline.model import Grade, Run, RunGrader, Storage
 from gradeline.model.anchors import ANCHOR_CHECK
 from gradeline.model.calibration import CALIBRATION, Calibration
 from gradeline.model.observation import CalibrationState
 from gradeline.store.database import SharedStorage
-from gradeline.store.labels import has_label_tables, last_label_number
+from gradeline.store.labels import has_label_tables, labels_of_run, last_label_number
 from gradeline.store.sql_storage import response_chain
 from gradeline.store.trust_records import TrustRecord, last_record_number, latest_record, records
 from gradeline.verdict import baselines_of
@@ -40,7 +41,7 @@ def judge_states(storage: Storage, run: Run, now: datetime | None = None) -> Map
     if not judged:
         return {}
     if not isinstance(storage, SharedStorage):  # a store of another kind keeps no records
-        return {key: JudgeTrust("uncalibrated", _never(run)) for key in judged}
+        return {key: JudgeTrust("uncalibrated", _never(storage, run, key)) for key in judged}
     now = datetime.now(UTC) if now is None else now
     return {key: _state(storage, run, key, grader, now) for key, grader in judged.items()}
 
@@ -109,7 +110,7 @@ def _state(storage: Storage, run: Run, key: str, grader: RunGrader, now: datetim
         return JudgeTrust("drifted", drifted, own)
     if own is None:
         if not filed:
-            return JudgeTrust("uncalibrated", _never(run))
+            return JudgeTrust("uncalibrated", _never(storage, run, key))
         last = filed[-1].record
         return JudgeTrust("expired", f"{change_since(last, grader)} since {last.at[:10]}", last)
     served = _new_models(storage, run, key, own)
@@ -163,8 +164,18 @@ def _best(filed: Sequence[_FiledCalibration]) -> _FiledCalibration | None:
     return enough[-1] if enough else None
 
 
-def _never(run: Run) -> str:
-    return f"never compared with labels: gradeline label {run.id} --sample 100, then gradeline calibrate {run.id}"
+def _never(storage: Storage, run: Run, key: str) -> str:
+    """What to do about a judge that was never calibrated: label, unless there are labels."""
+    option = ("--grader", shlex.quote(key)) if len(run.graders) > 1 else ()
+    label = "" if _has_labels(storage, run, key) else f"{command('label', run.id, None, *option)} --sample 100, then "
+    return f"never compared with labels: {label}{command('calibrate', run.id, None, *option)}"
+
+
+def _has_labels(storage: Storage, run: Run, question: str) -> bool:
+    if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
+        return False
+    read = storage.database.read
+    return any(labels_of_run(read, one, question) for one in response_chain(read, run.id))
 
 
 def change_since(record: Calibration, grader: RunGrader) -> str:

@@ -206,7 +206,9 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema",
         parts = [] if self.agreement is None else [f"agreement {self.agreement:.3f}"]
         if self.kappa is not None:
             parts.append(f"kappa {self.kappa.estimate:.2f} ({self.kappa.low:.2f}–{self.kappa.high:.2f})")
-        return f"{', '.join(parts) or 'no agreement to measure'} on {self.labels:,} {self.reference}"
+        judged = self.labels if self.curve is None else sum(one.labels for one in self.curve.bins)
+        counted = f"{self.labels:,}" if judged == self.labels else f"{judged:,} of {self.labels:,}"
+        return f"{', '.join(parts) or 'no agreement to measure'} on {counted} {self.reference}"
 
     @property
     def reference(self) -> str:
