@@ -227,6 +227,10 @@ def _print_calibration(out: Console, found: Calibration) -> None:
     if found.panel is not None:
         out.print(safe_text(_weights_line(found.panel)))
         print_table(out, _MEMBERS, _member_rows(found.panel))
+        best = max(found.panel.gains, key=lambda one: one.agreement or 0.0, default=None)
+        if best is not None and (best.agreement or 0.0) >= found.panel.agreement:
+            reason = f"{best.judge} agrees as often by itself; without the others it costs less"
+            out.print(safe_text(single_line(reason), most=1000))
     for line in _selective_lines(found):
         out.print(safe_text(line, most=1000))
     for note in found.notes:

@@ -24,7 +24,7 @@ class LabelledVerdict(NamedTuple):
 
 
 def own_verdict(grade: Grade, pass_score: float = PASS_SCORE) -> Confidence | None:
-    """What the judge itself said, whether its verdict counted or not; None if it gave no score.
+    """The judge's own verdict, whether its verdict counted or not; None if it gave no score.
 
     For a panel with weights, this is the verdict of the plain mean or median.
     """
