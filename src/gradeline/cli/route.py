@@ -117,7 +117,7 @@ def decide(route_path: Path, family: str, seed: int | None, no_log: bool) -> Non
         number = 0 if found.table is None else found.table.number
         random = Random(seed)  # noqa: S311 - the seed makes it repeatable
         choice = draw_choice(
-            shares_of(opened, found.table, family), opened.baseline.name, family, random, number, found.reason
+            shares_of(opened, found.table, family), opened.baseline.name, family, random, number, found.why_baseline
         )
         if not no_log:
             put_requests(create_route_tables(storage), [logged_request(opened, choice, served_by=choice.arm)])

@@ -218,7 +218,7 @@ class RouteProxy:
     def _choose(self, request: web.Request, body: Mapping[str, Any]) -> RouteChoice:
         """The decision; any failure is a decision for the baseline."""
         baseline = self._route.baseline.name
-        family, reason = "", self._status.reason
+        family, reason = "", self._status.why_baseline
         try:
             family = self._finder.find(request.headers, body)
             table = self._status.table

@@ -50,6 +50,11 @@ class RouteStatus(NamedTuple):
     refusal: RouteTable | None = None
     """The refused plan that is newer than the table."""
 
+    @property
+    def why_baseline(self) -> str:
+        """Why every request goes to the baseline; empty where a table decides."""
+        return self.reason if self.table is None else ""
+
 
 def plan_route(storage: Storage, route: RouteFile, *, now: datetime | None = None, seed: int = 0) -> RoutePlan:
     """Make a table of what the store knows. Nothing is stored."""
