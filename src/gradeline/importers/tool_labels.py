@@ -100,7 +100,7 @@ def _is_own_table(path: Path) -> bool:
     return not {cell.strip(' "\r\n') for cell in first.split(",")} & {"traceId", "trace_id"}
 
 
-class _File(NamedTuple):
+class _LabelObjects(NamedTuple):
     """The objects of a file with their numbers."""
 
     document: _Object | None
@@ -110,7 +110,7 @@ class _File(NamedTuple):
     unit: str
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _LabelObjects:
     size = path.stat().st_size
     if size > _MAX_BYTES:
         raise ConfigError(Problem(str(path), f"the file has {size:,} bytes; split it, {_MAX_BYTES:,} are the maximum"))
@@ -131,13 +131,13 @@ def _read(path: Path) -> _File:
     except (ValueError, RecursionError) as error:
         raise ConfigError(Problem(str(path), f"not valid JSON: {error}")) from None
     if isinstance(data, dict):
-        return _File(data, [(1, data)], [], "entry")
+        return _LabelObjects(data, [(1, data)], [], "entry")
     if not isinstance(data, list):
         raise ConfigError(Problem(str(path), f"expected a JSON object or list, got {quote(data, 60)}"))
     return _of_list(None, data)
 
 
-def _csv_file(text: str, path: Path) -> _File:
+def _csv_file(text: str, path: Path) -> _LabelObjects:
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.DictReader(StringIO(text, newline=""), strict=True)
     try:
@@ -147,10 +147,10 @@ def _csv_file(text: str, path: Path) -> _File:
         ]
     except csv.Error as error:
         raise ConfigError(Problem(str(path), f"not valid CSV: {error}")) from None
-    return _File(dict.fromkeys(reader.fieldnames or ()), rows, [], "line")
+    return _LabelObjects(dict.fromkeys(reader.fieldnames or ()), rows, [], "line")
 
 
-def _lines(text: str) -> _File:
+def _lines(text: str) -> _LabelObjects:
     objects: list[tuple[int, _Object]] = []
     problems: list[_Read] = []
     for number, line in enumerate(text.split("\n"), 1):
@@ -165,10 +165,10 @@ def _lines(text: str) -> _File:
             objects.append((number, data))
         else:
             problems.append((number, f"expected a JSON object, got {quote(data, 60)}"))
-    return _File(None, objects, problems, "line")
+    return _LabelObjects(None, objects, problems, "line")
 
 
-def _of_list(document: _Object | None, items: Sequence[object]) -> _File:
+def _of_list(document: _Object | None, items: Sequence[object]) -> _LabelObjects:
     objects: list[tuple[int, _Object]] = []
     problems: list[_Read] = []
     for number, item in enumerate(items, 1):
@@ -176,10 +176,10 @@ def _of_list(document: _Object | None, items: Sequence[object]) -> _File:
             objects.append((number, item))
         else:
             problems.append((number, f"expected a JSON object, got {quote(item, 60)}"))
-    return _File(document, objects, problems, "entry")
+    return _LabelObjects(document, objects, problems, "entry")
 
 
-def _detected(file: _File) -> LabelFormat | None:
+def _detected(file: _LabelObjects) -> LabelFormat | None:
     whole = set(file.document or ())
     first = next((data for _, data in _parts_of(file, "data", "items", "records")), {})
     keys = whole | set(first)
@@ -194,7 +194,7 @@ def _detected(file: _File) -> LabelFormat | None:
     return None
 
 
-def _parts_of(file: _File, *names: str) -> Iterator[tuple[int, _Object]]:
+def _parts_of(file: _LabelObjects, *names: str) -> Iterator[tuple[int, _Object]]:
     """The objects of a file, or those in the list of a page or an export."""
     inner = next((found for name in names if isinstance(found := (file.document or {}).get(name), list)), None)
     if inner is None:
@@ -205,7 +205,7 @@ def _parts_of(file: _File, *names: str) -> Iterator[tuple[int, _Object]]:
     yield from listed.objects
 
 
-def _langfuse_entries(file: _File) -> Iterator[tuple[int, _Object]]:
+def _langfuse_entries(file: _LabelObjects) -> Iterator[tuple[int, _Object]]:
     """The scores; an export of traces has those of a trace in its object."""
     for number, data in _parts_of(file, "data", "scores"):
         nested = data.get("scores")
@@ -217,13 +217,13 @@ def _langfuse_entries(file: _File) -> Iterator[tuple[int, _Object]]:
                 yield number, {"traceId": data.get("id"), **score}
 
 
-def _promptfoo_entries(file: _File) -> Iterator[tuple[int, _Object]]:
+def _promptfoo_entries(file: _LabelObjects) -> Iterator[tuple[int, _Object]]:
     inner = (file.document or {}).get("results")
     document = inner if isinstance(inner, dict) else file.document
     yield from _parts_of(file._replace(document=document), "results")
 
 
-_ENTRIES: Mapping[LabelFormat, Callable[[_File], Iterator[tuple[int, _Object]]]] = {
+_ENTRIES: Mapping[LabelFormat, Callable[[_LabelObjects], Iterator[tuple[int, _Object]]]] = {
     "langfuse": _langfuse_entries,
     "promptfoo": _promptfoo_entries,
     "argilla": lambda file: _parts_of(file, "items", "records", "data"),
