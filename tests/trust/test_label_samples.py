@@ -161,6 +161,31 @@ def test_a_corrected_rate_can_use_the_probabilities_of_what_was_labelled(store: 
     assert sum(1 / one.probability for one in found.labels if one.probability) == pytest.approx(40)
 
 
+def test_a_sample_of_a_part_of_the_run_is_drawn_again_when_the_run_is_whole(store: SharedStorage) -> None:
+    run = judged_run(store, cases=20, failing=10)
+    messages: list[str] = []
+    first = draw_sample(store, store.update_run(run.id, status="running"), "quality", 8, 1, progress=messages.append)
+    assert f"run {run.id} has not ended: when it has, draw the sample again from all of its results" in messages
+    ada = Labelling(store, run, "quality", "ada")
+    for one in first.draws:
+        value = HumanVerdict("pass", probability=one.probability, sample=one.sample)
+        ada.put(ada.record(one.case, one.repeat), value)
+    assert {one.probability for one in reference_labels(store, run, "quality").labels} == {0.4}
+    for number in range(20, 80):
+        store.put_response(ResponseKey(run.id, f"c{number}"), Response(text="x"), Sample(f"c{number}", "q"), number)
+    assert {one.probability for one in reference_labels(store, run, "quality").labels} == {None}
+    again = draw_sample(store, run, "quality", 8, 1, progress=messages.append)
+    assert "the run has more results than when this sample was drawn: drawing from all of them" in messages
+    assert [(len(again.draws), {one.probability for one in again.draws})] == [(8, {0.1})]
+    for one in again.draws:
+        value = HumanVerdict("fail", probability=one.probability, sample=one.sample)
+        ada.put(ada.record(one.case, one.repeat), value)
+    drawn = {one.case for one in again.draws}
+    found = {one.case: one.probability for one in reference_labels(store, run, "quality").labels}
+    assert found == {one.case: 0.1 if one.case in drawn else None for one in (*first.draws, *again.draws)}
+    assert draw_sample(store, run, "quality", 8, 1) == again
+
+
 def test_a_regrade_continues_the_sample_of_its_responses(store: SharedStorage) -> None:
     run = judged_run(store, cases=20, failing=10)
     first = draw_sample(store, run, "quality", 5, 1)

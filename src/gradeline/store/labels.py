@@ -49,6 +49,8 @@ _WITHDRAW = f"INSERT INTO labels ({', '.join(_SLOT)}, at, withdrawn) VALUES (?, 
 _DRAW = "sample, question, place, case_key, repeat, method, seed, probability, stratum, stratum_size, population, at"
 _SELECT_DRAWS = f"SELECT {_DRAW} FROM label_draws WHERE run = ?"  # noqa: S608 - constants
 _CASES_AT_ONCE = 500
+LEAST_POPULATION = 0.95
+"""A sample is one of the run if at least this share of the run's results could be drawn."""
 _ROWS_AT_ONCE = 200
 """Rows of one statement."""
 _DRAW_UPDATES = ("probability", "stratum", "stratum_size", "population")
@@ -320,7 +322,8 @@ def draws_of_responses(storage: Storage, run: Run, question: str) -> list[LabelD
 def reference_labels(storage: Storage, run: Run, question: str) -> ReferenceLabels:
     """What people say about the results of a run: one label per result, by the position of its case.
 
-    Labels of the runs that this one regrades count too. The probabilities are those of all samples together.
+    Labels of the runs that this one regrades count too. The probabilities are those of all samples together; results
+    that were drawn while the run had only some of its results were not drawn at random from it.
     """
     fresh = fresh_labels(storage, run, question)
     by_result, cases = fresh.by_result(), fresh.cases
@@ -330,10 +333,22 @@ def reference_labels(storage: Storage, run: Run, question: str) -> ReferenceLabe
     found = [one._replace(tags=cases[one.case].tags) for one in combined if one is not None]
     if found:
         draws = draws_of_responses(storage, run, question)
-        known = probabilities(draws, fresh.labels, {(one.case, one.repeat) for one in found})
+        least = LEAST_POPULATION * results_to_label(storage, run, question) if draws else 0.0
+        partial = {(draw.case, draw.repeat): None for draw in draws if draw.population < least}
+        whole = [draw for draw in draws if draw.population >= least]
+        known = {**partial, **probabilities(whole, fresh.labels, {(one.case, one.repeat) for one in found})}
         found = [one._replace(probability=known.get((one.case, one.repeat), one.probability)) for one in found]
     found.sort(key=lambda one: (cases[one.case].position, one.case, one.repeat))
     return ReferenceLabels(found, unresolved=len(by_result) - len(found), stale=len(fresh.stale))
+
+
+def results_to_label(storage: Storage, run: Run, question: str) -> int:
+    """The number of results of a run that can be labelled: responses without an error to which the question applies."""
+    counts = storage.counts(run.id)
+    answered = counts.responses.get("success", 0)
+    grades = counts.graders.get(question)
+    inapplicable = 0 if grades is None else grades.outcomes.get(Outcome.NOT_APPLICABLE, 0)
+    return answered - inapplicable if inapplicable < answered else answered
 
 
 def probabilities(

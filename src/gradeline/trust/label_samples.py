@@ -13,7 +13,14 @@ from gradeline.model.label import SamplingMethod
 from gradeline.model.text import quote
 from gradeline.rest_types import utc_timestamp
 from gradeline.store.database import Transaction
-from gradeline.store.labels import LabelDraw, create_label_tables, draws_of_responses, put_draws
+from gradeline.store.labels import (
+    LEAST_POPULATION,
+    LabelDraw,
+    create_label_tables,
+    draws_of_responses,
+    put_draws,
+    results_to_label,
+)
 from gradeline.store.trust_records import database_of
 from gradeline.trust.sampling import MAX_SEED, NO_VERDICT, SampledResult, draw, suggested_method
 
@@ -56,11 +63,15 @@ def draw_sample(
     earlier = _find(samples_of(storage, run, question), seed, method)
     if earlier is not None:
         method, seed = earlier.method, earlier.seed
-        if size is not None and size <= len(earlier.draws):
+        if _population(earlier) < LEAST_POPULATION * results_to_label(storage, run, question):
+            progress("the run has more results than when this sample was drawn: drawing from all of them")
+        elif size is not None and size <= len(earlier.draws):
             return earlier._replace(draws=earlier.draws[:size])
-        if size is None and method != "unsure":  # a queue, which may have grown
+        elif size is None and method != "unsure":  # a queue, which may have grown
             return earlier
     progress("reading the results of the run")
+    if run.status == "running":
+        progress(f"run {run.id} has not ended: when it has, draw the sample again from all of its results")
     found = candidates(storage, run, question, of_judges=method in ("disagreement", "unsure"))
     if not found:
         raise ConfigError(Problem("", f"run {run.id} has no response to label for {quote(question)}"))
@@ -101,8 +112,15 @@ def samples_of(storage: Storage, run: Run, question: str) -> list[LabelSample]:
     samples = []
     for name, by_result in found.items():
         draws = sorted(by_result.values(), key=lambda one: one.place)
-        samples.append(LabelSample(name, question, draws[0].method, draws[0].seed, draws))
+        sample = LabelSample(name, question, draws[0].method, draws[0].seed, draws)
+        least = LEAST_POPULATION * _population(sample)  # some were perhaps drawn while the run had fewer results
+        samples.append(sample._replace(draws=[one for one in draws if one.population >= least]))
     return sorted(samples, key=lambda sample: max(one.at for one in sample.draws))
+
+
+def _population(sample: LabelSample) -> int:
+    """The number of results that the sample was drawn from."""
+    return max(one.population for one in sample.draws)
 
 
 def candidates(storage: Storage, run: Run, question: str, *, of_judges: bool = False) -> list[SampledResult]:
