@@ -1,6 +1,6 @@
 """Panels with weights from labels, and judges that decide only what they are sure of, on verdicts of real judges.
 
-LLMBar has pairs of answers, of which one is better by construction, and the verdicts of 26 prompts of five families of
+LLMBar has pairs of answers, of which one is better by construction, and the verdicts of many prompts of five families of
 models besides those of GPT-4. A family's score of a pair is the mean over all its prompts and both orders: the share
 of verdicts for the first answer. JudgeBench has six judges of the same answers; ties count half.
 """
