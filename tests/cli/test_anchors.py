@@ -158,6 +158,7 @@ def test_a_judge_that_drifts_after_some_calls_is_named_and_drifted(frozen: Proje
 def test_an_agent_that_gets_worse_is_the_system(frozen: Project) -> None:
     frozen.answer(**{f"c{case}": 2 for case in range(CASES) if case % 4 < 3})
     frozen.run()
+    assert "anchors: the scores moved, and too few anchors were judged" in frozen("show")
     found = frozen.check(1)
     assert found["answer"] == "system"
     assert found["judge"]["alarm"] is None

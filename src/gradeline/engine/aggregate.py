@@ -165,7 +165,10 @@ class GraderSummary(msgspec.Struct, frozen=True):
     @property
     def drift(self) -> tuple[str, ...]:
         """What anchors say of the system; what they say of the judge is its state."""
-        return (f"anchors: {self.anchors.sentence}",) if self.anchors and self.anchors.answer == "system" else ()
+        if self.anchors is None or self.anchors.answer == "judge":
+            return ()
+        text = self.anchors.sentence if self.anchors.answer == "system" else self.anchors.advice
+        return () if text is None else (f"anchors: {text}",)
 
     @property
     def corrections(self) -> tuple[str, ...]:

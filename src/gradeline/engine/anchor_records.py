@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gradeline.engine.anchor_text import headline
+from gradeline.engine.anchor_text import advice, headline
 from gradeline.model import Run, Storage
 from gradeline.model.anchors import ANCHOR_CHECK, ANCHORS, AnchorCheck, AnchorSet
 from gradeline.store.database import SharedStorage
@@ -23,6 +23,8 @@ class AnchorFinding(msgspec.Struct, frozen=True):
     """Anchors judged again by then."""
     changed: int
     """Of these, the ones with another score."""
+    advice: str | None = None
+    """What to do next."""
 
 
 def anchors_in_use(storage: Storage, suite: str, grader: str) -> AnchorSet | None:
@@ -74,5 +76,5 @@ def anchor_findings(storage: Storage, run: Run) -> dict[str, AnchorFinding]:
     for key in (key for key, grader in run.graders.items() if grader.judges):
         check = next((one for one in _checks(storage, run.suite, key) if one.run == run.id), None)
         if check is not None:
-            found[key] = AnchorFinding(check.answer, headline(check), check.judged, check.changed)
+            found[key] = AnchorFinding(check.answer, headline(check), check.judged, check.changed, advice(check))
     return found

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import sqrt
+
 from gradeline.model.anchors import AnchorCheck, AnchorSet, ProcessEvidence
-from gradeline.verdict.drift import threshold
+from gradeline.verdict.drift import CaseDifferences, threshold
 
 _MUCH = 1_000
 _WORTH_ASKING = 0.05
-"""A mean difference of the scores from which it is worth asking why."""
+"""A mean difference of the scores from which it is worth asking why, if it also is that many standard errors."""
+_ERRORS = 3.0
 
 
 def headline(check: AnchorCheck) -> str:
@@ -44,9 +47,18 @@ def advice(check: AnchorCheck) -> str | None:
         return "calibrate the judge again on new labels, then freeze answers of a new run"
     if check.answer == "system":
         return "compare the runs; then freeze answers of a run of the changed system"
-    if check.moved is not None and abs(check.moved) >= _WORTH_ASKING:
+    if _moved(check):
         return "the scores moved, and too few anchors were judged since to say why: gradeline anchors check --all"
     return None
+
+
+def _moved(check: AnchorCheck) -> bool:
+    """Whether the run's scores differ from the reference run by more than chance explains."""
+    cases = CaseDifferences(check.cases, check.reference_error)
+    if cases.mean is None:
+        return check.moved is not None and abs(check.moved) >= _WORTH_ASKING
+    error = sqrt(cases.variance / cases.cases + (check.reference_error or 0.0) ** 2)
+    return abs(cases.mean) >= max(_WORTH_ASKING, _ERRORS * error)
 
 
 def _evidence(process: ProcessEvidence) -> str:
