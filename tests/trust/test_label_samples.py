@@ -198,6 +198,20 @@ def test_a_regrade_continues_the_sample_of_its_responses(store: SharedStorage) -
     assert [one.case for one in longer.draws[:5]] == [one.case for one in first.draws]
 
 
+def test_a_label_of_the_regraded_run_is_withdrawn_too(store: SharedStorage) -> None:
+    run = judged_run(store, cases=5, failing=2)
+    ada = Labelling(store, run, "quality", "ada")
+    ada.put(ada.record("c1", 0), HumanVerdict("pass"))
+    child = store.get_run(store.save_run(Run(name="again", suite="s", parent=run.id, graders=run.graders)))
+    assert child is not None
+    again = Labelling(store, child, "quality", "ada")
+    again.put(again.record("c1", 0), HumanVerdict("fail"))
+    assert [one.passed for one in reference_labels(store, child, "quality").labels] == [False]
+    assert again.withdraw("c1", 0)
+    assert reference_labels(store, child, "quality").labels == []
+    assert not again.withdraw("c1", 0)
+
+
 def test_the_status_shows_agreement_and_what_is_left(store: SharedStorage) -> None:
     run = judged_run(store, cases=10, failing=5)
     sample = draw_sample(store, run, "quality", 6, 1)

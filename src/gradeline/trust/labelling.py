@@ -14,6 +14,7 @@ from gradeline.model.text import quote
 from gradeline.rest_types import utc_timestamp
 from gradeline.store.database import Database, Transaction
 from gradeline.store.labels import create_label_tables, fresh_labels, insert_label, label_row, withdraw_label
+from gradeline.store.sql_storage import response_chain
 from gradeline.store.trust_records import database_of
 
 
@@ -127,11 +128,13 @@ class Labelling:
         return self._database.transact(work)
 
     def withdraw(self, case: str, repeat: int) -> bool:
-        """Withdraw the rater's label of a result; False if there is none."""
-        key, at = LabelKey(self.run.id, case, repeat, self.question), utc_timestamp(self._clock())
+        """Withdraw the rater's label of a result, also in the runs that this one regrades; False if there is none."""
+        at, runs = utc_timestamp(self._clock()), response_chain(self._database.read, self.run.id)
+        keys = [LabelKey(run, case, repeat, self.question) for run in runs]
 
         def work(transaction: Transaction) -> bool:
-            return withdraw_label(transaction, key, self.rater, at, self.role)
+            withdrawn = [withdraw_label(transaction, key, self.rater, at, self.role) for key in keys]
+            return any(withdrawn)
 
         return self._database.transact(work)
 
