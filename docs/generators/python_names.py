@@ -23,6 +23,7 @@ MODULES = (
     "gradeline.ledger",
     "gradeline.stats",
     "gradeline.store",
+    "gradeline.trust",
     "gradeline.errors",
     "gradeline.compat",
 )
