@@ -242,6 +242,16 @@ class TestPairs:
             label(memory, run, "a", passed=True)
         assert self.pairs(memory, *runs).pairs[0].probability == probability
 
+    def test_another_sample_of_one_run_does_not_change_which_cases_both_have(self, memory: SharedStorage) -> None:
+        runs = [stored(memory, {"a": [1.0], "b": [1.0], "c": [0.0]}) for _ in range(2)]
+        draw(memory, runs[0], ["b", "c"], 5)
+        for run in runs:
+            draw(memory, run, ["a", "c"], 1)
+            for case in ("a", "b"):
+                label(memory, run, case, passed=True)
+        found = {pair.group: pair.probability for pair in self.pairs(memory, *runs).pairs if pair.label is not None}
+        assert found == {0: 0.25, 1: None}
+
     def test_a_run_that_is_labelled_completely_needs_no_sample(self, memory: SharedStorage) -> None:
         before, after = (stored(memory, {"a": [1.0], "b": [1.0]}) for _ in range(2))
         for case in ("a", "b"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import fsum
 from operator import mul
 from typing import NamedTuple, TypeAlias
@@ -143,7 +144,10 @@ def labelled_pairs(
 ) -> LabelledPairs:
     """The paired cases of two runs with the labels of each."""
     runs = (baseline, candidate)
-    labels = [reference_labels(storage, run, key).labels for run in runs]
+    seeds = [_seeds(storage, run, key) for run in runs]
+    shared = _shared_seed(*seeds)
+    several = shared is not None and max(map(len, seeds)) > 1
+    labels = [reference_labels(storage, run, key, shared if several else None).labels for run in runs]
     commands = LabelledPairs(
         baseline_command=label_command(baseline, key), candidate_command=label_command(candidate, key)
     )
@@ -161,7 +165,7 @@ def labelled_pairs(
     ]
     if agent_errors == "fail" and any(run.repeats > 1 for run in runs) and any(side.failed for side in sides):
         return found._replace(obstacle="failed calls of repeated cases count as 0, which labels do not cover")
-    both = _joint_probability(_seeds(storage, baseline, key), _seeds(storage, candidate, key))
+    both: JointProbability = mul if shared is None else min
     return _with_cases(found._replace(measure=measure), paired, sides[0], sides[1], both)
 
 
@@ -241,25 +245,27 @@ def _mean(values: Iterable[float]) -> float:
     return fsum(found) / len(found)
 
 
-JointProbability: TypeAlias = Callable[[float, float], float | None]
+JointProbability: TypeAlias = Callable[[float, float], float]
 """The probability that a case is drawn in both runs, from those in each."""
 
 
-def _joint_probability(baseline: Set[int], candidate: Set[int]) -> JointProbability:
-    """The order of a sample depends on its seed and on the names of the cases only: one seed draws the same cases."""
-    if baseline == candidate and len(baseline) == 1:
-        return min
-    if baseline.isdisjoint(candidate):
-        return mul
-    return lambda *_: None
+def _shared_seed(baseline: Mapping[int, int], candidate: Mapping[int, int]) -> int | None:
+    """The seed whose samples have the most cases in both runs, of seeds with the results drawn by each; None if none.
+
+    The order of a sample depends on its seed and on the names of the cases only: one seed draws the same cases. How
+    likely a case is in both runs is not known of samples with several seeds, so one of them is used.
+    """
+    shared = {seed: min(number, candidate[seed]) for seed, number in baseline.items() if seed in candidate}
+    return max(shared, key=lambda seed: (shared[seed], -seed), default=None)
 
 
-def _seeds(storage: Storage, run: Run, key: str) -> set[int]:
-    """The seeds of the samples that were drawn of a run's responses for a grader's question."""
+def _seeds(storage: Storage, run: Run, key: str) -> Counter[int]:
+    """The number of results that were drawn of a run for a grader's question with a known probability, by seed."""
     if not isinstance(storage, SharedStorage) or not has_label_tables(storage.database.read):
-        return set()
+        return Counter()
     read = storage.database.read
-    return {draw.seed for one in response_chain(read, run.id) for draw in draws_of_run(read, one, key)}
+    draws = (draw for one in response_chain(read, run.id) for draw in draws_of_run(read, one, key))
+    return Counter(draw.seed for draw in draws if draw.probability is not None)
 
 
 def _with_cases(

@@ -319,11 +319,12 @@ def draws_of_responses(storage: Storage, run: Run, question: str) -> list[LabelD
     return [draw for one in response_chain(read, run.id) for draw in draws_of_run(read, one, question)]
 
 
-def reference_labels(storage: Storage, run: Run, question: str) -> ReferenceLabels:
+def reference_labels(storage: Storage, run: Run, question: str, seed: int | None = None) -> ReferenceLabels:
     """What people say about the results of a run: one label per result, by the position of its case.
 
     Labels of the runs that this one regrades count too. The probabilities are those of all samples together; results
-    that were drawn while the run had only some of its results were not drawn at random from it.
+    that were drawn while the run had only some of its results were not drawn at random from it. With a ``seed``, only
+    results of samples with this seed have a probability.
     """
     fresh = fresh_labels(storage, run, question)
     by_result, cases = fresh.by_result(), fresh.cases
@@ -332,7 +333,9 @@ def reference_labels(storage: Storage, run: Run, question: str) -> ReferenceLabe
     combined = [reference_label(labels, threshold) for labels in by_result.values()]
     found = [one._replace(tags=cases[one.case].tags) for one in combined if one is not None]
     if found:
-        draws = draws_of_responses(storage, run, question)
+        draws = [draw for draw in draws_of_responses(storage, run, question) if seed in (None, draw.seed)]
+        if seed is not None:
+            found = [one._replace(probability=None) for one in found]
         least = LEAST_POPULATION * results_to_label(storage, run, question) if draws else 0.0
         partial = {(draw.case, draw.repeat): None for draw in draws if draw.population < least}
         whole = [draw for draw in draws if draw.population >= least]
