@@ -262,6 +262,8 @@ def test_a_method_in_place_of_people_is_named_and_asks_for_cases() -> None:
     assert found.against == "exact"
     assert found.notes == ("why",)
     assert found.headline.endswith("on 17 verdicts of exact")
+    assert found.reasons[0].startswith("only 17 verdicts of exact, 83 more are needed")
+    assert found.reasons[1].startswith("only 8 verdicts of exact of results that pass, 2 more are needed")
     assert [reason.rpartition(": ")[2] for reason in found.reasons] == ["run more cases", *["run other cases"] * 2]
 
 

@@ -133,6 +133,11 @@ def test_an_invalid_sample_is_refused(store: SharedStorage, arguments: dict[str,
         draw_sample(store, judged_run(store), "quality", **arguments)
 
 
+def test_a_question_has_a_name_that_a_terminal_can_show(store: SharedStorage) -> None:
+    with pytest.raises(ConfigError, match="invalid question"):
+        draw_sample(store, judged_run(store), "\x1b[2Jtone", 5, 1)
+
+
 def test_a_run_without_responses_has_nothing_to_label(store: SharedStorage) -> None:
     run = store.get_run(store.save_run(Run(name="r", suite="s", graders={"quality": RunGrader("k", "f")})))
     assert run is not None

@@ -430,7 +430,7 @@ def _export_stored(settings: CliSettings, path: Path) -> int:
     if settings.json:
         click.echo(json.dumps({"written": [str(path)], "calibrations": len(found)}, ensure_ascii=False))
     elif not settings.quiet:
-        click.echo(single_line(f"{len(found)} calibrations written to {path}"))
+        click.echo(single_line(f"{count_noun(len(found), 'calibration')} written to {path}"))
     return 0
 
 
@@ -451,6 +451,6 @@ def _import(settings: CliSettings, path: Path) -> int:
         data = {"added": [_data(one) for one in found.added], "known": found.known}
         click.echo(json.dumps(data, ensure_ascii=False))
     elif not settings.quiet:
-        known = f", {found.known} were already there" if found.known else ""
-        click.echo(f"{len(found.added)} calibrations added{known}")
+        known = f", {found.known:,} stored before" if found.known else ""
+        click.echo(f"{count_noun(len(found.added), 'calibration')} added{known}")
     return 0

@@ -168,12 +168,12 @@ def _failures(found: Calibration) -> Iterator[str]:
     if found.labels < MIN_LABELS:
         missing = MIN_LABELS - found.labels
         remedy = _draw(found, MIN_LABELS + found.unresolved + found.stale)
-        yield f"only {_labels(found.labels)}, {_more(missing)}: {remedy}"
+        yield f"only {_counted(found, found.labels)}, {_more(missing)}: {remedy}"
     for name, number in (("pass", found.positives), ("fail", found.negatives)):
         if number < MIN_CLASS:
             size = max(MIN_LABELS, ceil(MIN_CLASS * found.labels / max(number, 1) / _SAMPLE_STEP) * _SAMPLE_STEP)
             remedy = "run other cases" if found.against else _draw(found, size, "--stratify")
-            yield f"only {_labels(number)} of results that {name}, {_more(MIN_CLASS - number)}: {remedy}"
+            yield f"only {_counted(found, number)} of results that {name}, {_more(MIN_CLASS - number)}: {remedy}"
     if found.kappa is None or found.kappa_lower is None:
         yield "kappa is undefined: all labels and verdicts are the same, or no labelled result has a verdict"
     elif found.kappa_lower < MIN_KAPPA:
@@ -197,6 +197,12 @@ def _draw(found: Calibration, size: int, *options: str) -> str:
     option = "--grader" if found.question == found.grader else "--question"
     words = ("gradeline", "label", found.run, option, found.question, "--sample", str(min(size, found.results)))
     return shlex.join([*words, *options])
+
+
+def _counted(found: Calibration, number: int) -> str:
+    if found.against is None:
+        return _labels(number)
+    return f"{number:,} verdict{'' if number == 1 else 's'} of {found.against}"
 
 
 def _more(number: int) -> str:

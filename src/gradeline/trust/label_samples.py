@@ -22,6 +22,7 @@ from gradeline.store.labels import (
     results_to_label,
 )
 from gradeline.store.trust_records import database_of
+from gradeline.trust.labelling import check_label_name
 from gradeline.trust.sampling import MAX_SEED, NO_VERDICT, SampledResult, draw, suggested_method
 
 SAMPLE_SIZE = 100
@@ -58,6 +59,8 @@ def draw_sample(
     """
     if seed is not None and not 0 <= seed <= MAX_SEED:
         raise ConfigError(Problem("seed", f"invalid seed {seed}: use a whole number from 0 to {MAX_SEED:,}"))
+    if question not in run.graders:
+        check_label_name(question, "question")
     if size is not None and size < 1:
         raise ConfigError(Problem("sample", f"invalid sample size {size}: use 1 or more"))
     earlier = _find(samples_of(storage, run, question), seed, method)
