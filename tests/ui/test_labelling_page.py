@@ -150,7 +150,7 @@ def test_the_run_and_the_comparison_show_corrected_numbers_and_the_state_of_the_
     page.get_by_text("ada", exact=False).first.wait_for()
     assert page.get_by_role("button", name="Add label for quality").is_visible(), "another's label cannot be edited"
     page.goto(f"{server.url}/#/compare?baseline={baseline.id}&candidate={candidate.id}")
-    assert "cases labelled in both runs" in page.locator("[data-corrected]").first.inner_text()
+    page.locator("[data-corrected]", has_text="cases labelled in both runs").first.wait_for()
 
 
 @pytest.mark.parametrize(("size", "theme"), [(WIDE, "light"), (NARROW, "dark")], ids=["wide", "narrow"])

@@ -32,6 +32,8 @@ export function BlindItem({ run, state, change }: Props) {
     // labels of other results change its progress
     staleTime: 0,
     gcTime: 0,
+    // or the first unlabelled result could be another one while the user reads it
+    refetchOnWindowFocus: false,
   });
   const goTo = (next: number) => {
     setComment("");
@@ -64,8 +66,8 @@ export function BlindItem({ run, state, change }: Props) {
     },
   });
   const shown = item.data;
-  // a key must not label a result that is not on the screen yet
-  const busy = put.isPending || remove.isPending || item.isFetching || shown === undefined;
+  // a key labels the result that is on the screen, and none before that is
+  const busy = put.isPending || remove.isPending || shown === undefined;
   const answer = (verdict: "pass" | "fail") => {
     if (busy) return;
     if (blindLabel(verdict, comment) === null) setProblem(`At most ${formatCount(MAX_COMMENT)} characters`);
