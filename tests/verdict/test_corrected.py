@@ -168,6 +168,14 @@ def test_a_judge_that_knows_nothing_leaves_the_labels_own_estimate() -> None:
     assert found.sentence.endswith("100 labels; the judge adds nothing: this is the labels' own estimate")
 
 
+def test_where_all_results_are_labelled_they_need_not_be_of_both_classes() -> None:
+    found = corrected_rate(of(40, 0, rest=0))
+    assert (found.estimate, found.method, found.refusal) == (1.0, "labels", None)
+    assert found.low is not None
+    assert 0.85 < found.low < 1.0
+    assert corrected_rate(of(40, 0)).refusal is not None
+
+
 def test_where_all_results_are_labelled_they_need_no_sample() -> None:
     run = run_with(labels=60, rest=0, probability=None)
     found = corrected_rate(run)

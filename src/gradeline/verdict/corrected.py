@@ -293,7 +293,7 @@ def _require_labels(scores: LabelledScores, labels: Sequence[_Label], measure: C
         )
     if scores.cases is not None and scores.cases.shortage is not None:
         raise CorrectionRefusedError(f"the labels are of {scores.cases.shortage}")
-    if measure == "pass_rate":
+    if measure == "pass_rate" and scores.scores:  # where every result has a label, no judge is relied on
         passing = round(fsum(one.value for one in labels))
         for word, number in (("pass", passing), ("fail", count - passing)):
             if number < MIN_OF_CLASS:
