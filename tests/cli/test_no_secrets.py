@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import json
 import os
 from collections.abc import Iterator
@@ -52,6 +53,31 @@ target:
 graders:
   said: {kind: contains}
 """
+MANY = """\
+name: many
+dataset: many.jsonl
+target: {kind: openai, model: subject, base_url: URL/v1, api_key: "${MODEL_KEY}", retries: 0}
+graders:
+  judged: {kind: model_judge, prompt: "Is {submission} fine?", model: judge, base_url: URL/v1, api_key_env: JUDGE_KEY, max_retries: 0}
+"""
+ROUTE = """\
+route: many
+suite: many
+grader: judged
+baseline: {name: main, model: subject, base_url: URL/v1, api_key_env: JUDGE_KEY, cost: 0.01}
+candidates:
+  - {name: other, model: other, base_url: URL/v1, api_key_env: JUDGE_KEY, cost: 0.001}
+"""
+
+
+def fill(file: Path) -> None:
+    """Label every other row of a template as pass, the rest as fail."""
+    with file.open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    with file.open("w", newline="") as text:
+        writer = csv.DictWriter(text, rows[0].keys())
+        writer.writeheader()
+        writer.writerows({**row, "verdict": "fail" if place % 2 else "pass"} for place, row in enumerate(rows))
 
 
 class _Echo(BaseHTTPRequestHandler):
@@ -130,6 +156,11 @@ def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
     (folder / "suite.yaml").write_text(SUITE.replace("URL", url))
     (folder / "agent.yaml").write_text(AGENT.replace("URL", url))
     (folder / ".env").write_text(f"MODEL_KEY={MODEL_KEY}\nAGENT_KEY={AGENT_KEY}\n")
+    (folder / "many.yaml").write_text(MANY.replace("URL", url))
+    (folder / "route.yaml").write_text(ROUTE.replace("URL", url))
+    (folder / "rubric.txt").write_text("Is {submission} what was asked for?")
+    cases = [json.dumps({"id": f"c{n}", "input": f"say it {n}"}) for n in range(80)]
+    (folder / "many.jsonl").write_text("\n".join(cases))
     shell = Shell(folder)
     shell("validate", "suite.yaml", "--json")
     shell("validate", "agent.yaml")
@@ -174,6 +205,24 @@ def shell(tmp_path_factory: pytest.TempPathFactory, url: str) -> Shell:
     shell("store", "backup", "backup.db")
     shell("store", "check", "--json")
     shell("store", "usage")
+    shell("run", "many.yaml", "--name", "many")
+    shell("run", "many.yaml", "--name", "many again")
+    shell("label", "many", "--template", "labels.csv")
+    fill(folder / "labels.csv")
+    shell("label", "many", "--import", "labels.csv", "--rater", "ada")
+    shell("label", "many", "--export", "labels.jsonl", "--history")
+    shell("label", "many", "--status", "--json")
+    shell("calibrate", "many", "--json")
+    shell("calibrate", "many", "--export", "calibrations.json")
+    shell("show", "many", "--json")
+    shell("probe", "judged", "many.yaml", "--run", "many", "--json")
+    shell("anchors", "freeze", "many", "--n", "10", "--json")
+    shell("anchors", "check", "--json")
+    shell("anchors", "show")
+    shell("judge", "tune", "many", "--rubric", "rubric.txt", "--json")
+    shell("judge", "tune", "many", "--propose", "1")
+    for act in ("plan", "status", "evaluate"):
+        shell("route", act, "route.yaml", "--json")
     config = {"prompt": "Is it?", "model": "judge", "base_url": f"{url}/v1", "api_key_env": "JUDGE_KEY"}
     shell("grade", "model_judge", "--config", json.dumps(config), stdin="it is")
     return shell

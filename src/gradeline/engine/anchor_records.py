@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import msgspec
 
-from gradeline.engine.anchor_text import advice, headline
 from gradeline.model import Run, Storage
 from gradeline.model.anchors import ANCHOR_CHECK, ANCHORS, AnchorCheck, AnchorSet
 from gradeline.store.database import SharedStorage
@@ -76,5 +75,7 @@ def anchor_findings(storage: Storage, run: Run) -> dict[str, AnchorFinding]:
     for key in (key for key, grader in run.graders.items() if grader.judges):
         check = next((one for one in _checks(storage, run.suite, key) if one.run == run.id), None)
         if check is not None:
+            from gradeline.engine.anchor_text import advice, headline  # loads what decides on drift
+
             found[key] = AnchorFinding(check.answer, headline(check), check.judged, check.changed, advice(check))
     return found

@@ -19,7 +19,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from gradeline.engine.anchors import judge_anchors_after
 from gradeline.engine.definition import how_to_continue, now
 from gradeline.engine.early_stopping import early_stopping
 from gradeline.engine.execute import INTERRUPTED_REASON, Stop
@@ -195,7 +194,9 @@ async def run_under_lock(storage: Storage, task: RunTask, stop: Stop | None, exe
     stop = stop or Stop()
     try:
         executed = await execute(lock, run, stop)
-        if stop.reason is None or stop.decided:
+        if (stop.reason is None or stop.decided) and any(grader.judges for grader in run.graders.values()):
+            from gradeline.engine.anchors import judge_anchors_after  # few runs have a judge
+
             await judge_anchors_after(storage, task, run, stop)
     except BaseException as error:
         cause = error
