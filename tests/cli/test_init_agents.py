@@ -87,7 +87,7 @@ def json_server(answer: Any) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}", requests
         server.shutdown()

@@ -156,7 +156,7 @@ class _Proposer(BaseHTTPRequestHandler):
 def test_a_model_proposes_rubrics_from_labels_that_do_not_compare_them(tmp_path: Path, judge: FakeJudge) -> None:
     _Proposer.judge, _Proposer.asked = judge.url, []
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Proposer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         write_suite(tmp_path, f"http://127.0.0.1:{server.server_port}")
         assert gradeline(tmp_path, "run", "suite.json").returncode == 0

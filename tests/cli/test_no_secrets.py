@@ -119,7 +119,7 @@ class _Echo(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Echo) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()

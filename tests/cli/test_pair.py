@@ -97,7 +97,7 @@ def judgement(prompt: str) -> str:
 @pytest.fixture
 def provider() -> Iterator[Provider]:
     with Provider() as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         yield server
         server.shutdown()

@@ -52,7 +52,7 @@ class Model(BaseHTTPRequestHandler):
 @pytest.fixture
 def model() -> Any:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/v1"
     server.shutdown()
     server.server_close()

@@ -204,7 +204,7 @@ def embeddings(vectors: Mapping[str, list[float]]) -> Iterator[str]:
 def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """The address of a server in a thread."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"

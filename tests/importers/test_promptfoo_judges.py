@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
 def models(monkeypatch: pytest.MonkeyPatch) -> Iterator[Models]:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789abcdef")
     with Models() as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
         server.shutdown()
 

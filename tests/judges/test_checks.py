@@ -124,6 +124,7 @@ class TestRules:
         ):
             grade([{"judge": "is polite"}])
 
+    @pytest.mark.slow
     def test_checks_that_take_too_long_run_in_a_worker(self) -> None:
         slow = {"condition": "json", "path": "[@,@][]|" * 40 + "@", "value": 1}
         with pytest.raises(GraderError) as caught:
@@ -163,6 +164,7 @@ class TestJudge:
         results: Any = found.metadata["checks"]
         assert [one["outcome"] for one in results] == ["pass", "error"]
 
+    @pytest.mark.slow
     def test_rules_that_take_too_long_run_in_a_worker(self) -> None:
         slow = {"condition": "json", "path": "[@,@][]|" * 40 + "@", "value": 1}
         adapter = ScriptedAdapter([YES])

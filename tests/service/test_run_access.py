@@ -182,7 +182,7 @@ def test_a_redirect_to_metadata_is_not_followed() -> None:
         def log_message(self, *_: object) -> None: ...
 
     server = HTTPServer(("127.0.0.1", 0), Redirects)
-    Thread(target=server.serve_forever, daemon=True).start()
+    Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         port = server.server_port
         error = call_error(with_keys(f"127.0.0.1:{port}"), f"http://127.0.0.1:{port}/")

@@ -109,7 +109,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
             select = f"SELECT '{word} {shard} ' || i AS question, i AS answer FROM range(3) r(i)"
             duckdb.connect(":memory:").execute(f"COPY ({select}) TO '{path}' (FORMAT parquet)")
             server.files[commit][f"main/test/000{shard}.parquet"] = path.read_bytes()
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()

@@ -56,7 +56,7 @@ class Recorder:
 @pytest.fixture
 def recorder() -> Iterator[Recorder]:
     found = Recorder()
-    thread = threading.Thread(target=found.server.serve_forever)
+    thread = threading.Thread(target=found.server.serve_forever, args=(0.02,))
     thread.start()
     yield found
     found.server.shutdown()
