@@ -16,6 +16,7 @@ from gradeline.cli.options import (
     current_settings,
     global_options,
 )
+from gradeline.cli.probe import stopped_code
 from gradeline.cli.terminal import TableColumn, console, print_message, print_table, safe_text
 from gradeline.report.formatting import MISSING, count_noun, decimal, interval
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from gradeline.engine.definition import RunBudget
     from gradeline.model import Storage
     from gradeline.trust.rubric_choice import RubricAgreement, RubricChoice
-    from gradeline.trust.tuning import TuneOutcome, TuneReport, TuneRequest
+    from gradeline.trust.tuning import TuneReport, TuneRequest
 
 _COLUMNS = (
     TableColumn("rubric", wraps=True, key=True),
@@ -141,7 +142,7 @@ async def _tune(settings: CliSettings, storage: Storage, request: TuneRequest, o
     outcome = await tune_judge(storage, request, observer(settings, storage, advice=lambda _: advice))
     report = outcome.report
     if report is None:
-        code = _stopped_code(outcome)
+        code = stopped_code(outcome.run, outcome.stopped)
         print_message(f"{outcome.stopped}; {advice}")
         if settings.json:
             data = {"tune_run": outcome.run.id, "stopped": outcome.stopped, "exit_code": code}
@@ -169,14 +170,6 @@ def _write(output: Path, report: TuneReport) -> None:
     with output_file(output) as file:
         file.write(report.rubrics[report.choice.winner].encode() + b"\n")
     print_message(f"wrote the rubric {report.choice.winner} to {output}")
-
-
-def _stopped_code(outcome: TuneOutcome) -> int:
-    from gradeline.engine.execute import INTERRUPTED_REASON
-
-    if outcome.stopped == INTERRUPTED_REASON:
-        return 130
-    return 4 if outcome.run.status == "failed" else 3
 
 
 def _print(settings: CliSettings, report: TuneReport) -> None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from gradeline.engine.definition import RunBudget
-    from gradeline.model import Storage
+    from gradeline.model import Run, Storage
     from gradeline.model.probe import ProbeFinding, ProbeName, ProbeReport
-    from gradeline.trust.probes import ProbeOutcome, ProbeRequest
+    from gradeline.trust.probes import ProbeRequest
 
 EXIT_CODES = {"flagged": 1, "not_enough_data": 3, "not_flagged": 0, "not_applicable": 0}
 _STYLES = {"flagged": "red", "not_flagged": "green", "not_enough_data": "yellow", "not_applicable": "dim"}
@@ -153,7 +153,7 @@ async def _probe(settings: CliSettings, storage: Storage, request: ProbeRequest)
     report = outcome.report
     if report is None:
         print_message(f"{outcome.stopped}; {advice}")
-        code = _stopped_code(outcome)
+        code = stopped_code(outcome.run, outcome.stopped)
         if settings.json:
             data = {"probe_run": outcome.run.id, "stopped": outcome.stopped, "exit_code": code}
             click.echo(json.dumps(data, ensure_ascii=False))
@@ -176,12 +176,13 @@ def exit_code(report: ProbeReport) -> int:
     return 1 if 1 in codes else max(codes, default=0)
 
 
-def _stopped_code(outcome: ProbeOutcome) -> int:
+def stopped_code(run: Run, stopped: str | None) -> int:
+    """The exit code of a command whose run of a judge ended early."""
     from gradeline.engine.execute import INTERRUPTED_REASON
 
-    if outcome.stopped == INTERRUPTED_REASON:
+    if stopped == INTERRUPTED_REASON:
         return 130
-    return 4 if outcome.run.status == "failed" else 3
+    return 4 if run.status == "failed" else 3
 
 
 def _print(settings: CliSettings, report: ProbeReport) -> None:
